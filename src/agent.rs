@@ -326,9 +326,12 @@ impl Shared<'_> {
             return Ok(None);
         }
         let injector = |rules| {
-            let injector = injection::injector(rules, &self.pods, advisor, &self.metrics);
+            let injector = injection::injector(rules, &self.pods, advisor);
             let injector = Arc::new(Mutex::new(injector));
-            tokio::spawn(injection::follow(Arc::downgrade(&injector), self.pods.clone()));
+            let (pods, metrics) = (self.pods.clone(), Arc::clone(&self.metrics));
+            let follow =
+                injection::follow(Arc::downgrade(&injector), pods, advisor.clone(), metrics);
+            tokio::spawn(follow);
             injector
         };
         let users = Users {

@@ -7,10 +7,14 @@
 //!   this.
 //! - `overlap`, with an optional number of starts: shared containers beside a full LSE pod, with and
 //!   without placement at their creation ([`overlap`]).
+//! - `answers`: time from a runtime's request to the agent's answer on a node of 250 pods
+//!   ([`answers`]).
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
 
+mod answers;
+mod node;
 mod overlap;
 #[path = "../../crates/nri/tests/plugin/runtime.rs"]
 mod runtime;
@@ -33,7 +37,8 @@ fn main() {
         [] | ["names"] => names(),
         ["overlap"] => overlap::run(STARTS),
         ["overlap", starts] => overlap::run(starts.parse().unwrap()),
-        other => panic!("unknown mode {other:?}: expected names or overlap"),
+        ["answers"] => answers::run(),
+        other => panic!("unknown mode {other:?}: expected names, overlap or answers"),
     }
 }
 

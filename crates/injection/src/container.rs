@@ -1,14 +1,15 @@
 //! A container with variables: its limits, as the runtime or the kubelet reports them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use analysis::Place;
 use analysis::injection::{Injected, Known, Limits, Record, Request};
 use kubepods::model::{self, Pod};
 use nri::api::LinuxResources;
 
-/// Containers with variables, by the runtime's id.
-pub(super) type InjectedContainers = BTreeMap<String, InjectedContainer>;
+/// Containers with variables, by the runtime's id. A copy is cheap.
+pub(super) type InjectedContainers = BTreeMap<String, Arc<InjectedContainer>>;
 
 /// A container with variables.
 #[derive(Debug, Clone)]

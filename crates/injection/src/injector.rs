@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::sync::Arc;
 
 use analysis::Place;
 use analysis::injection::{
@@ -10,19 +11,20 @@ use analysis::injection::{
 };
 use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
 use nri::{Creation, Events, Handler};
+use tokio::sync::Notify;
 
 use crate::container::{Candidate, InjectedContainer, InjectedContainers, Limit, Resources};
 use crate::rules::InjectionRules;
 
 type SpecOf = Box<dyn Fn(&str, &str) -> Option<(Place, Known)> + Send>;
-type Publish = Box<dyn FnMut(&InjectedContainers) + Send>;
 
 /// Injects variables into new containers, or only reports them.
 pub struct Injector {
     rules: InjectionRules,
     spec_of: SpecOf,
-    publish: Publish,
     containers: InjectedContainers,
+    /// Wakes the task that publishes the containers: an answer does not wait for it.
+    changes: Arc<Notify>,
     /// Running containers whose pods are not listed yet, by the runtime's id.
     unlisted: BTreeMap<String, Candidate>,
 }
@@ -36,15 +38,24 @@ impl std::fmt::Debug for Injector {
 
 impl Injector {
     /// An injector that asks `spec_of` for the place of a container in the spec of the pod with
-    /// this UID, and calls `publish` after each change.
+    /// this UID.
     pub(super) fn new(
         rules: InjectionRules,
         spec_of: impl Fn(&str, &str) -> Option<(Place, Known)> + Send + 'static,
-        publish: impl FnMut(&InjectedContainers) + Send + 'static,
     ) -> Self {
-        let (spec_of, publish) = (Box::new(spec_of), Box::new(publish));
         let (containers, unlisted) = (InjectedContainers::new(), BTreeMap::new());
-        Self { rules, spec_of, publish, containers, unlisted }
+        let changes = Arc::new(Notify::new());
+        Self { rules, spec_of: Box::new(spec_of), containers, changes, unlisted }
+    }
+
+    /// Notified after each change of the containers.
+    pub(super) fn changes(&self) -> Arc<Notify> {
+        Arc::clone(&self.changes)
+    }
+
+    /// The containers with variables.
+    pub(super) fn containers(&self) -> InjectedContainers {
+        self.containers.clone()
     }
 
     /// Determines the variables of the running containers whose pods are now listed: those that
@@ -53,7 +64,7 @@ impl Injector {
         let before = self.containers.len();
         for (id, candidate) in mem::take(&mut self.unlisted) {
             if let Some(entry) = self.resolved(&id, candidate) {
-                self.containers.insert(id, entry);
+                self.containers.insert(id, Arc::new(entry));
             }
         }
         if self.containers.len() != before {
@@ -98,8 +109,8 @@ impl Injector {
         self.unlisted.clear();
     }
 
-    fn changed(&mut self) {
-        (self.publish)(&self.containers);
+    fn changed(&self) {
+        self.changes.notify_one();
     }
 }
 
@@ -138,7 +149,7 @@ impl Handler for Injector {
                     .and_then(|candidate| self.resolved(&container.id, candidate)),
             };
             if let Some(entry) = entry {
-                self.containers.insert(container.id, entry);
+                self.containers.insert(container.id, Arc::new(entry));
             }
         }
         self.changed();
@@ -175,7 +186,7 @@ impl Handler for Injector {
                 "injected variables"
             );
         }
-        self.containers.insert(container.id, entry);
+        self.containers.insert(container.id, Arc::new(entry));
         self.changed();
         creation
     }
@@ -187,7 +198,7 @@ impl Handler for Injector {
         resources: LinuxResources,
     ) -> Vec<ContainerUpdate> {
         if let Some(entry) = self.containers.get_mut(&container.id) {
-            entry.resize(|now| now.own.update(&resources));
+            Arc::make_mut(entry).resize(|now| now.own.update(&resources));
             self.changed();
         }
         if let Some(candidate) = self.unlisted.get_mut(&container.id) {
@@ -203,7 +214,7 @@ impl Handler for Injector {
         resources: LinuxResources,
     ) {
         for entry in self.containers.values_mut().filter(|entry| entry.sandbox == pod.id) {
-            entry.resize(|now| now.pod.update(&resources));
+            Arc::make_mut(entry).resize(|now| now.pod.update(&resources));
         }
         for Candidate { entry, .. } in self.unlisted.values_mut() {
             if entry.sandbox == pod.id {

@@ -5,6 +5,7 @@ mod injector;
 mod rules;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use advisor::Advisor;
 use analysis::Place;
@@ -13,40 +14,64 @@ use kubelet::Pods;
 use kubepods::model::{Container, ContainerKind, Pod};
 use metrics::AgentMetrics;
 
-use container::{InjectedContainer, InjectedContainers, would_inject};
+use container::{InjectedContainers, would_inject};
 pub use injector::Injector;
 pub use rules::{InjectProfile, InjectionRules, checked_profiles};
 
-/// The injector, which publishes the variables of the running containers.
+/// Time between a change of the variables and their publication, so that a burst of creations costs
+/// one.
+const PUBLISH_DELAY: Duration = Duration::from_millis(100);
+
+/// The injector. [`follow`] publishes what it injects.
 #[must_use]
-pub fn injector(
-    rules: InjectionRules,
-    pods: &Pods,
-    advisor: &Advisor,
-    metrics: &Arc<AgentMetrics>,
-) -> Injector {
-    let (injections, metrics) = (advisor.injections(), Arc::clone(metrics));
-    let publish = move |containers: &InjectedContainers| {
-        let rows = containers.values().flat_map(InjectedContainer::rows).collect::<Vec<_>>();
-        let labels = rows.iter().map(|row| row.each_ref().map(String::as_str));
-        metrics.injection().set_variables(labels);
-        let all = containers.iter().map(|(id, one)| (id.clone(), one.statuses()));
-        injections.publish(all.collect());
-    };
-    Injector::new(rules, spec_of(pods, advisor), publish)
+pub fn injector(rules: InjectionRules, pods: &Pods, advisor: &Advisor) -> Injector {
+    Injector::new(rules, spec_of(pods, advisor))
 }
 
-/// Determines the variables of running containers whose pods are listed only after the runtime has
-/// reported them, until the injector is dropped.
-pub async fn follow(injector: Weak<Mutex<Injector>>, pods: Pods) {
+/// Publishes the variables of the running containers, and determines those of containers whose pods
+/// are listed only after the runtime has reported them, until the injector is dropped.
+pub async fn follow(
+    injector: Weak<Mutex<Injector>>,
+    pods: Pods,
+    advisor: Advisor,
+    metrics: Arc<AgentMetrics>,
+) {
+    // The state of an injector is valid between any two calls.
+    let with = |call: &mut dyn FnMut(&mut Injector)| {
+        let injector = injector.upgrade()?;
+        call(&mut injector.lock().unwrap_or_else(PoisonError::into_inner));
+        Some(())
+    };
+    let mut changes = None;
+    with(&mut |injector| changes = Some(injector.changes()));
+    let Some(changes) = changes else { return };
     let mut seen = 0;
     loop {
-        pods.until(|pods| pods.index().generation() != seen).await;
-        seen = pods.index().generation();
-        let Some(injector) = injector.upgrade() else { return };
-        // Its state is valid between any two calls.
-        injector.lock().unwrap_or_else(PoisonError::into_inner).pods_listed();
+        tokio::select! {
+            () = pods.until(|pods| pods.index().generation() != seen) => {
+                seen = pods.index().generation();
+                if with(&mut Injector::pods_listed).is_none() {
+                    return;
+                }
+            }
+            () = changes.notified() => {
+                tokio::time::sleep(PUBLISH_DELAY).await;
+                let mut containers = InjectedContainers::new();
+                if with(&mut |injector| containers = injector.containers()).is_none() {
+                    return;
+                }
+                publish(&containers, &advisor, &metrics);
+            }
+        }
     }
+}
+
+fn publish(containers: &InjectedContainers, advisor: &Advisor, metrics: &AgentMetrics) {
+    let rows = containers.values().flat_map(|one| one.rows()).collect::<Vec<_>>();
+    let labels = rows.iter().map(|row| row.each_ref().map(String::as_str));
+    metrics.injection().set_variables(labels);
+    let all = containers.iter().map(|(id, one)| (id.clone(), one.statuses()));
+    advisor.injections().publish(all.collect());
 }
 
 /// Place of a container in its pod's spec, and the knowledge of its workload; `None` until the pod

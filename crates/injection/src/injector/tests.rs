@@ -1,5 +1,3 @@
-use std::sync::{Arc, Mutex};
-
 use analysis::injection::Status;
 use nri::api::{
     LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt64, OptionalUInt64,
@@ -56,8 +54,7 @@ fn container(name: &str, env: &[&str]) -> Container {
     }
 }
 
-/// The injector, and the status of all variables, as last published.
-fn injector(observes: bool) -> (Injector, Arc<Mutex<Vec<String>>>) {
+fn injector(observes: bool) -> Injector {
     let selector = Selector { namespaces: vec!["bank".to_owned()], ..Selector::default() };
     let profiles = vec![(selector, Request::parse("true", None).unwrap().unwrap())];
     let place = |uid: &str, name: &str| match (uid, name) {
@@ -65,13 +62,13 @@ fn injector(observes: bool) -> (Injector, Arc<Mutex<Vec<String>>>) {
         ("uid", "setup") => Some((Place::InitContainers, Known::default())),
         _ => None,
     };
-    let published = Arc::new(Mutex::new(Vec::new()));
-    let last = Arc::clone(&published);
-    let publish = move |entries: &InjectedContainers| {
-        let rows = entries.values().flat_map(InjectedContainer::rows);
-        *last.lock().unwrap() = rows.map(|row| row.join(" ")).collect();
-    };
-    (Injector::new(InjectionRules { observes, profiles }, place, publish), published)
+    Injector::new(InjectionRules { observes, profiles }, place)
+}
+
+/// The status of all variables.
+fn rows_of(injector: &Injector) -> Vec<String> {
+    let containers = injector.containers();
+    containers.values().flat_map(|one| one.rows()).map(|row| row.join(" ")).collect()
 }
 
 fn env(creation: &Creation) -> Vec<String> {
@@ -82,20 +79,20 @@ fn env(creation: &Creation) -> Vec<String> {
 
 #[test]
 fn an_annotated_pods_container_gets_the_variables_that_it_lacks() {
-    let (mut injector, published) = injector(false);
+    let mut injector = injector(false);
     let creation = injector.create_container(opted_in(), container("app", &["PATH=/bin"]));
     assert_eq!(env(&creation), ["GOMAXPROCS=1", "GOMEMLIMIT=358MiB"]);
     let record = &creation.adjustment.unwrap().annotations[RECORD_ANNOTATION];
     assert_eq!(record, "GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912");
     let rows = ["shop cart app GOMAXPROCS 1 injected", "shop cart app GOMEMLIMIT 358MiB injected"];
-    assert_eq!(*published.lock().unwrap(), rows);
+    assert_eq!(rows_of(&injector), rows);
     let has_both = container("app", &["GOMAXPROCS=8", "GOMEMLIMIT="]);
     assert_eq!(injector.create_container(opted_in(), has_both), Creation::default());
 }
 
 #[test]
 fn only_pods_that_ask_and_their_app_containers_are_touched() {
-    let (mut injector, published) = injector(false);
+    let mut injector = injector(false);
     let others = [
         (pod(&[]), container("app", &[])),
         (pod(&[(VARIABLES_ANNOTATION, "false")]), container("app", &[])),
@@ -108,7 +105,7 @@ fn only_pods_that_ask_and_their_app_containers_are_touched() {
         let name = container.name.clone();
         assert_eq!(injector.create_container(pod, container), Creation::default(), "{name}");
     }
-    assert!(published.lock().unwrap().is_empty());
+    assert!(rows_of(&injector).is_empty());
     let named = [(VARIABLES_ANNOTATION, "GOMAXPROCS"), (CONTAINERS_ANNOTATION, "setup,unlisted")];
     for name in ["setup", "unlisted"] {
         let creation = injector.create_container(pod(&named), container(name, &[]));
@@ -118,7 +115,7 @@ fn only_pods_that_ask_and_their_app_containers_are_touched() {
 
 #[test]
 fn a_profile_selects_pods_and_an_annotation_overrides_it() {
-    let (mut injector, _published) = injector(false);
+    let mut injector = injector(false);
     let bank = |annotations| PodSandbox { namespace: "bank".into(), ..pod(annotations) };
     let mut of =
         |annotations| env(&injector.create_container(bank(annotations), container("app", &[])));
@@ -129,7 +126,7 @@ fn a_profile_selects_pods_and_an_annotation_overrides_it() {
 
 #[test]
 fn the_lowest_limit_over_container_and_pod_counts() {
-    let (mut injector, _published) = injector(false);
+    let mut injector = injector(false);
     let pod_resources = Some(resources(100_000, 256 * MIB));
     let linux = Some(LinuxPodSandbox { pod_resources, ..LinuxPodSandbox::default() });
     let pod = PodSandbox { linux, ..opted_in() };
@@ -143,18 +140,18 @@ fn the_lowest_limit_over_container_and_pod_counts() {
 
 #[test]
 fn observing_changes_no_container_and_follows_its_limits() {
-    let (mut injector, published) = injector(true);
+    let mut injector = injector(true);
     let creation = injector.create_container(opted_in(), container("app", &[]));
     assert_eq!(creation, Creation::default());
-    assert_eq!(published.lock().unwrap()[0], "shop cart app GOMAXPROCS 1 observed");
+    assert_eq!(rows_of(&injector)[0], "shop cart app GOMAXPROCS 1 observed");
     let more = resources(400_000, 512 * MIB);
     assert!(injector.update_container(opted_in(), container("app", &[]), more).is_empty());
-    assert_eq!(published.lock().unwrap()[0], "shop cart app GOMAXPROCS 4 observed");
+    assert_eq!(rows_of(&injector)[0], "shop cart app GOMAXPROCS 4 observed");
 }
 
 #[test]
 fn a_resize_makes_a_value_stale_and_the_way_back_makes_it_right() {
-    let (mut injector, published) = injector(false);
+    let mut injector = injector(false);
     injector.create_container(opted_in(), container("app", &[]));
     let mut status_after = |quota_us| {
         let changed = resources(quota_us, 512 * MIB);
@@ -167,12 +164,12 @@ fn a_resize_makes_a_value_stale_and_the_way_back_makes_it_right() {
     assert_eq!(status_after(190_000), (Status::Injected, None));
     injector.update_pod(opted_in(), LinuxResources::default(), resources(400_000, 64 * MIB));
     let rows = ["shop cart app GOMAXPROCS 1 injected", "shop cart app GOMEMLIMIT 358MiB stale"];
-    assert_eq!(*published.lock().unwrap(), rows);
+    assert_eq!(rows_of(&injector), rows);
 }
 
 #[test]
 fn an_agent_that_starts_again_knows_what_was_injected() {
-    let (mut injector, published) = injector(false);
+    let mut injector = injector(false);
     let creation = injector.create_container(opted_in(), container("app", &[]));
     let mut injected = container("app", &["GOMAXPROCS=1", "GOMEMLIMIT=358MiB"]);
     injected.annotations = creation.adjustment.unwrap().annotations;
@@ -184,12 +181,12 @@ fn an_agent_that_starts_again_knows_what_was_injected() {
         ..injected.clone()
     };
     injector.disconnected();
-    assert!(published.lock().unwrap().is_empty());
+    assert!(rows_of(&injector).is_empty());
     let before = container("app", &[]);
     let before = Container { id: "before".into(), ..before };
     injector.synchronize(vec![opted_in()], vec![injected, resized, stopped, before]);
     let status = |id: &str| {
-        let statuses = injector.containers.get(id).map(InjectedContainer::statuses);
+        let statuses = injector.containers.get(id).map(|one| one.statuses());
         statuses.map(|all| all[0].status)
     };
     assert_eq!(status("id-app"), Some(Status::Injected));
@@ -200,7 +197,7 @@ fn an_agent_that_starts_again_knows_what_was_injected() {
 
 #[test]
 fn running_containers_are_shown_when_their_pod_is_listed() {
-    let (mut injector, published) = injector(false);
+    let mut injector = injector(false);
     let unlisted = || PodSandbox { uid: "unlisted".into(), ..opted_in() };
     let running = ["app", "setup", "gone"].map(|name| container(name, &[]));
     injector.synchronize(vec![unlisted()], running.to_vec());
@@ -208,7 +205,7 @@ fn running_containers_are_shown_when_their_pod_is_listed() {
     injector.stop_container(unlisted(), container("gone", &[]));
     injector.update_container(unlisted(), container("app", &[]), resources(400_000, 512 * MIB));
     injector.pods_listed();
-    assert!(published.lock().unwrap().is_empty(), "they may be init containers");
+    assert!(rows_of(&injector).is_empty(), "they may be init containers");
 
     injector.spec_of = Box::new(|_, name| {
         let place = if name == "setup" { Place::InitContainers } else { Place::Containers };
@@ -220,25 +217,43 @@ fn running_containers_are_shown_when_their_pod_is_listed() {
         "shop cart app GOMEMLIMIT 358MiB observed",
         "shop cart late GOMEMLIMIT 358MiB observed",
     ];
-    assert_eq!(*published.lock().unwrap(), rows);
+    assert_eq!(rows_of(&injector), rows);
     assert!(injector.unlisted.is_empty());
 }
 
 #[test]
 fn variables_go_with_their_container_and_pod() {
-    let (mut injector, published) = injector(false);
-    let count = || published.lock().unwrap().len();
+    let mut injector = injector(false);
+    let count = |injector: &Injector| rows_of(injector).len();
     let create = |injector: &mut Injector| {
         injector.create_container(opted_in(), container("app", &[]));
-        assert_eq!(count(), 2);
+        assert_eq!(count(injector), 2);
     };
     create(&mut injector);
     injector.stop_container(opted_in(), container("app", &[]));
-    assert_eq!(count(), 0);
+    assert_eq!(count(&injector), 0);
     create(&mut injector);
     injector.notify(Event::RemoveContainer, opted_in(), Some(container("app", &[])));
-    assert_eq!(count(), 0);
+    assert_eq!(count(&injector), 0);
     create(&mut injector);
     injector.notify(Event::RemovePodSandbox, opted_in(), None);
-    assert_eq!(count(), 0);
+    assert_eq!(count(&injector), 0);
+}
+
+#[tokio::test]
+async fn a_change_wakes_the_task_that_publishes() {
+    let mut injector = injector(false);
+    let changes = injector.changes();
+    let is_notified = || {
+        let mut notified = std::pin::pin!(changes.notified());
+        notified.as_mut().enable()
+    };
+    injector.create_container(pod(&[]), container("app", &[]));
+    assert!(!is_notified(), "a container without variables");
+    injector.create_container(opted_in(), container("app", &[]));
+    assert!(is_notified());
+    injector.update_container(opted_in(), container("app", &[]), resources(300_000, 512 * MIB));
+    assert!(is_notified());
+    injector.disconnected();
+    assert!(is_notified());
 }
