@@ -47,8 +47,14 @@ struct Shrunk {
 /// The container gets a burst. Then the kubelet lowers its limit below the burst, and the kernel
 /// accepts the quota.
 fn shrink_below_burst(cluster: &Cluster, nri: &str) -> Result<Shrunk, ClusterError> {
-    let values =
-        ["profile=pin", "config.pinning=off", "config.burst=enforce", "config.adviceAfter=20s"];
+    let values = [
+        "profile=pin",
+        "config.pinning=off",
+        "config.burst=enforce",
+        "config.adviceAfter=20s",
+        // Emulated CPUs are slow; with a longer sample interval a burst takes minutes.
+        "config.cpuBudget=1",
+    ];
     let ready = agent::install(cluster, &[&values[..], &[nri]].concat())?;
     cluster.apply(&pods::pod(POD, "", &pods::container("main", LOAD, LIMITS)))?;
     wait_until("pod with bursts", TIMEOUT, || Ok(pods::container_cgroup(cluster, POD).is_ok()))?;
