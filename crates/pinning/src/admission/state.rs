@@ -165,9 +165,11 @@ impl State {
         &self.sandboxes
     }
 
-    /// Begins again after a panic, with the foreign containers, which are reported only once.
+    /// Begins again after a panic, with the foreign containers and the sandboxes, which are reported
+    /// only once.
     pub(super) fn renew(&mut self) {
-        *self = Self { foreign: take(&mut self.foreign), ..Self::default() };
+        let (foreign, sandboxes) = (take(&mut self.foreign), take(&mut self.sandboxes));
+        *self = Self { foreign, sandboxes, ..Self::default() };
     }
 
     /// Containers that got their CPUs at their creation, by id.

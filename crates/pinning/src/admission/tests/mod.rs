@@ -269,6 +269,7 @@ fn after_a_panic_nothing_is_placed_until_the_next_plan() {
     let shared = pod("shared", "LS", 0);
     assert!(admission.start(&shared, "c").is_some());
     admission.start_foreign("f", foreign("web", false));
+    admission.sandbox_started("s");
     let other = admission.clone();
     let panicked = std::thread::spawn(move || {
         let _state = other.lock();
@@ -278,6 +279,7 @@ fn after_a_panic_nothing_is_placed_until_the_next_plan() {
     assert_eq!(admission.start(&shared, "c"), None);
     assert!(admission.lock().placed().is_empty(), "a new state");
     assert_eq!(admission.lock().foreign().pods(), ["web".into()].into(), "reported only once");
+    assert_eq!(admission.lock().sandboxes().len(), 1, "reported only once");
     assert_eq!(admission.start(&shared, "c"), None);
 }
 
