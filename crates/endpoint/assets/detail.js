@@ -153,8 +153,15 @@ function victims(pod, store) {
   return h("div", { class: "panel card" }, h("h2", null, "Waited for it"), h("p", null, "pods that were ready while this one was running: seconds in total"), pod.victims.length ? bars(pod.victims, "victim", new Map()) : none(store));
 }
 
+// An exclusive set of CPUs, a rejected request for one, or a setting that the agent wrote.
+function pin(row) {
+  if (row.reason) return h("p", { class: "warn" }, `Exclusive CPUs rejected: ${row.reason}.`);
+  if (row.setting) return h("p", null, `The agent set ${row.setting} to ${row.value} (before: ${row.original}) in ${row.cgroup}.`);
+  return h("p", null, `Exclusive CPUs ${row.cpus} (${row.cpu_qos}, ${row.bind_policy})${row.verified ? ", verified" : ", NOT as granted"}.`);
+}
+
 function cpus(pod) {
-  const pins = pod.pins.map((pin) => pin.reason ? h("p", { class: "warn" }, `Exclusive CPUs rejected: ${pin.reason}.`) : h("p", null, `Exclusive CPUs ${pin.cpus} (${pin.cpu_qos}, ${pin.bind_policy})${pin.verified ? ", verified" : ", NOT as granted"}.`));
+  const pins = pod.pins.map(pin);
   return h("div", { class: "panel card" }, h("h2", null, "CPUs"), h("p", null, "CPUs that each container may use."), h("div", { class: "bars" }, pod.containers.flatMap((row) => [h("span", null, row.container), h("b", null, row.cpus ?? NONE)])), pins);
 }
 

@@ -122,6 +122,7 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         // Texts from annotations: the QoS class and the reason of a rejection.
         assert_eq!(browser.run("return document.querySelectorAll('.tag')[1].textContent"), HOSTILE);
         assert_shown(&browser, &format!("Exclusive CPUs rejected: {HOSTILE}."));
+        assert_shown(&browser, "The agent set idle to 1 (before: 0) in /kubepods/besteffort/pod0.");
         assert_no_markup(&browser);
         screenshot(&browser, "pod");
         browser.press("Escape");

@@ -145,7 +145,8 @@ fn views(timeline: Timeline, doctor: View) -> Ui {
          "cpus": "1", "since": 1_700_000_000, "verified": true},
         {"namespace": "shop", "pod": "pod-2", "reason": "node_cap"},
         {"namespace": "shop", "pod": HOSTILE, "reason": HOSTILE},
-        {"cgroup": "/kubepods/besteffort/pod1", "setting": "idle", "value": "1", "original": "0"},
+        {"namespace": "shop", "pod": HOSTILE, "cgroup": "/kubepods/besteffort/pod0",
+         "setting": "idle", "value": "1", "original": "0"},
     ]);
     Ui {
         timeline,
