@@ -95,8 +95,8 @@ pub(crate) static POD_LISTS_CUT_TOTAL: Descriptor = counter(
 pub(crate) static APISERVER_REQUESTS_TOTAL: Descriptor = counter(
     "cpuwarden_apiserver_requests_total",
     &[],
-    "Requests sent to the API server: pod lists, authorization of readers of the metrics, and Kubernetes Events; stays \
-     0 unless one of these is configured.",
+    "Requests sent to the API server: pod lists, authorization of readers of the metrics, Kubernetes Events and the \
+     node condition; stays 0 unless one of these is configured.",
 );
 
 pub(crate) static SUBSYSTEM_UP: Descriptor = gauge(
