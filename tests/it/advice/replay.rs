@@ -19,11 +19,13 @@ const UNHINDERED: f64 = 2.0;
 /// Maximum wait for a CPU of unhindered loads, as a share of their run time. Above it the machine
 /// counts as busy, because waiting lengthens bursts.
 const UNDISTURBED: f64 = 0.05;
-const ATTEMPTS: usize = 12;
+
+/// Maximum number of runs of a batch. Builds and other tests disturb runs for minutes.
+const ATTEMPTS: usize = 40;
 
 /// Number of undisturbed runs that are judged together. A run has about ten bursts: chance decides
 /// their phase within a period and which of them the trace contains.
-const POOLED: usize = 4;
+const POOLED: usize = 8;
 
 /// Time over which the starts of a batch's loads are spread, so that their bursts do not overlap.
 const STAGGER: Duration = Duration::from_millis(1030);
