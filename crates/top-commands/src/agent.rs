@@ -1,12 +1,13 @@
 //! The view of a running agent: its history, its event stream and its advice.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use advisor::AdviceReport;
 use agent_client::{AgentClient, block_on};
 use console::{Failure, output};
-use timeline::{Frame, Points};
+use timeline::{Frame, PairSeries, Points, Series};
 use tokio::task::JoinHandle;
 use top::{App, Look, Source, Update};
 
@@ -14,10 +15,11 @@ use crate::findings::advice;
 use crate::on_terminal::{columns, show};
 use crate::signals::Signals;
 
-/// Requests for the history, the best first: an agent with many containers rejects long ones, and an
-/// earlier one does not know `aggressors`.
-const HISTORIES: [&str; 4] =
-    ["seconds=300&aggressors=6", "seconds=300", "seconds=60&aggressors=6", "seconds=60"];
+/// Requests for the history, the best first: an earlier agent does not know `aggressors`.
+const HISTORIES: [&str; 2] = ["seconds=300&aggressors=6", "seconds=300"];
+/// Maximum number of containers in one request for the history: an agent answers with at most
+/// 500,000 values, and each container has ten measures and six aggressors for 300 seconds.
+const PART: usize = 100;
 /// Pause before the next attempt to connect.
 const RETRY: Duration = Duration::from_secs(1);
 /// Time between two requests for the advice, which changes slowly.
@@ -84,15 +86,73 @@ async fn follow(client: AgentClient, out: Sender<Update>) {
     }
 }
 
-/// The longest history that the agent provides; the view also works without one.
+/// The history, in one answer or in parts; the view also works without one.
 async fn history(client: &AgentClient) -> Option<Update> {
     for query in HISTORIES {
         let path = format!("/api/v1/history?{query}");
         if let Ok(points) = client.get::<Points>(&path).await {
             return Some(Update::History(points));
         }
+        // An agent with many containers rejects a request for all of them.
+        if let Ok(points) = history_in_parts(client, &path).await {
+            return Some(Update::History(points));
+        }
     }
     None
+}
+
+/// The history of the running containers, some pods at a time.
+///
+/// # Errors
+/// The agent rejects one of the requests.
+async fn history_in_parts(client: &AgentClient, path: &str) -> Result<Points, Failure> {
+    let frame: Frame = client.get("/api/v1/frame").await?;
+    let mut points = Points::default();
+    for uids in parts(&frame) {
+        let uids: String = uids.iter().map(|uid| format!("&uid={uid}")).collect();
+        let part: Points = client.get(&format!("{path}{uids}")).await?;
+        if points.at_ms.is_empty() {
+            points = part;
+        } else {
+            append(&mut points, part);
+        }
+    }
+    Ok(points)
+}
+
+/// UIDs of the pods, in parts of at most [`PART`] containers. A pod is never split.
+fn parts(frame: &Frame) -> Vec<Vec<&str>> {
+    let mut containers: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in &frame.containers {
+        *containers.entry(&row.uid).or_default() += 1;
+    }
+    let mut parts: Vec<Vec<&str>> = Vec::new();
+    let mut size = PART;
+    for (uid, count) in containers {
+        if size + count > PART || parts.is_empty() {
+            parts.push(Vec::new());
+            size = 0;
+        }
+        size += count;
+        parts.last_mut().into_iter().for_each(|part| part.push(uid));
+    }
+    parts
+}
+
+/// Adds the series of a later answer at the times of the first one. The seconds between the two
+/// answers are left out: the stream has them.
+fn append(points: &mut Points, part: Points) {
+    let at: Vec<Option<usize>> =
+        points.at_ms.iter().map(|at_ms| part.at_ms.iter().position(|one| one == at_ms)).collect();
+    let moved = |values: Vec<Option<f64>>| -> Vec<Option<f64>> {
+        at.iter().map(|at| values.get((*at)?).copied().flatten()).collect()
+    };
+    points.containers.extend(part.containers.into_iter().map(|series| Series {
+        measures: series.measures.into_iter().map(|(name, all)| (name, moved(all))).collect(),
+        ..series
+    }));
+    let pairs = part.pairs.into_iter();
+    points.pairs.extend(pairs.map(|pair| PairSeries { wait: moved(pair.wait), ..pair }));
 }
 
 /// Passes on the history and then the frames of one connection. The stream is open before the
@@ -155,10 +215,12 @@ fn frame(event: &[u8]) -> Option<Frame> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
     use agent_client::{AgentArgs, ConnectionArgs};
+    use timeline::{ContainerFrame, Measure, PodName};
 
     use super::*;
 
@@ -214,6 +276,90 @@ mod tests {
         };
         let expected = [("history", 1000), ("frame", 1000), ("history", 2000), ("frame", 2000)];
         assert_eq!([next(), next(), next(), next()], expected);
+    }
+
+    /// Containers of the busy node: 300 pods, 30 of them with two.
+    const MANY: usize = 330;
+
+    /// Answers like an agent with many containers: too many values are rejected, and a second
+    /// passes from one answer to the next.
+    fn serve_many(listener: &TcpListener) {
+        let pod = |number: usize| format!("pod-{number:03}");
+        let mut last = 1000;
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                request.push(byte[0]);
+            }
+            let request = String::from_utf8(request).unwrap();
+            let path = request.split(' ').nth(1).unwrap();
+            let uids: Vec<&str> = path.split("&uid=").skip(1).collect();
+            let is_selected = |uid: &str| uids.is_empty() || uids.contains(&uid);
+            let rows = (0..MANY).map(|number| (pod(number % 300), format!("c{}", number / 300)));
+            let rows: Vec<_> = rows.filter(|(uid, _)| is_selected(uid)).collect();
+            let (status, body) = if path == "/api/v1/frame" {
+                let row =
+                    |(uid, container)| ContainerFrame { uid, container, ..Default::default() };
+                let containers = rows.into_iter().map(row).collect();
+                ("200 OK", serde_json::to_string(&Frame { containers, ..Frame::default() }))
+            } else if rows.len() * (10 + 6) * 300 > 500_000 {
+                ("400 Bad Request", Ok("{\"error\":\"too many\"}".to_owned()))
+            } else {
+                assert!(path.contains("seconds=300&aggressors=6"), "{path}");
+                last += 1;
+                let at_ms: Vec<u64> = (last - 299..=last).map(|second| 1000 * second).collect();
+                // Of both, the value is the second.
+                let values: Vec<_> = at_ms.iter().map(|at| Some(*at as f64 / 1000.0)).collect();
+                let pair = |pod: &str| PairSeries {
+                    victim: PodName { namespace: String::new(), pod: pod.to_owned() },
+                    wait: values.clone(),
+                    ..PairSeries::default()
+                };
+                let pairs = rows.iter().filter(|(_, name)| name == "c0").map(|(uid, _)| pair(uid));
+                let pairs = pairs.collect();
+                let series = |(pod, container)| Series {
+                    pod,
+                    container,
+                    measures: BTreeMap::from([(Measure::UsageCores, values.clone())]),
+                    ..Series::default()
+                };
+                let containers = rows.into_iter().map(series).collect();
+                let seconds = vec![1.0; 300];
+                ("200 OK", serde_json::to_string(&Points { at_ms, seconds, containers, pairs }))
+            };
+            let (body, length) = (body.as_ref().unwrap(), body.as_ref().unwrap().len());
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_node_with_many_containers_has_its_five_minutes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || serve_many(&listener));
+        let args = AgentArgs { address, tls_cert: None, connection: ConnectionArgs::default() };
+        let client = AgentClient::new(&args).unwrap();
+        let update = block_on(async { Ok(history(&client).await) }).unwrap();
+        let Some(Update::History(points)) = update else { panic!("{update:?}") };
+        assert_eq!((points.at_ms.len(), points.containers.len()), (300, MANY));
+        assert_eq!(points.pairs.len(), 300);
+        let names: BTreeSet<_> =
+            points.containers.iter().map(|row| (&row.pod, &row.container)).collect();
+        assert_eq!(names.len(), MANY, "a container is there twice");
+        let series = points.containers.iter().map(|row| &row.measures[&Measure::UsageCores]);
+        let mut known = 0;
+        for values in series.chain(points.pairs.iter().map(|pair| &pair.wait)) {
+            assert_eq!(values.len(), 300);
+            for (value, at_ms) in values.iter().zip(&points.at_ms) {
+                assert!(value.is_none_or(|value| value == *at_ms as f64 / 1000.0));
+                known += usize::from(value.is_some());
+            }
+        }
+        // Later answers no longer have the oldest seconds.
+        assert!(known > (MANY + 300) * 295, "{known}");
     }
 
     #[test]
