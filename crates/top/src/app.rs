@@ -31,7 +31,7 @@ pub(crate) enum View {
 #[derive(Debug)]
 pub struct App {
     pub(crate) look: Look,
-    /// Lines above the table, such as those of the demo.
+    /// Lines above the tables, such as those of the demo.
     pub(crate) notes: Vec<String>,
     pub(crate) history: History,
     /// The latest frame; `None` before the first.
@@ -55,6 +55,8 @@ pub struct App {
     pub(crate) aggressor: Option<PodName>,
     /// First line shown of a view that is longer than the screen.
     pub(crate) scroll: usize,
+    /// Number of lines of such a view below the screen.
+    pub(crate) below: usize,
     /// Number of rows in the last drawn table, for the keys that turn pages.
     pub(crate) page: usize,
     waiting: VecDeque<Update>,
@@ -84,12 +86,13 @@ impl App {
             victim: None,
             aggressor: None,
             scroll: 0,
+            below: 0,
             page: 1,
             waiting: VecDeque::new(),
         }
     }
 
-    /// Shows these lines above the table.
+    /// Shows these lines above the tables.
     #[must_use]
     pub fn with_notes(mut self, notes: Vec<String>) -> Self {
         self.notes = notes;

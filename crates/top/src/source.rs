@@ -27,7 +27,7 @@ pub enum Update {
     Advice(Vec<Advice>),
     /// State of the connection, such as the reason why no frames arrive; empty if they do.
     Status(String),
-    /// Lines above the table; replaces those before.
+    /// Lines above the tables; replaces those before.
     Notes(Vec<String>),
     /// Position in the recording, for the headline.
     Position(Position),

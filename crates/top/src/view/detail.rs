@@ -37,8 +37,8 @@ pub(super) fn lines(app: &App, shown: &Key, width: usize, height: usize) -> Vec<
     let row = rows[at];
     let mut lines = title(app, row, at, rows.len(), width);
     lines.extend(strips(app, row, width));
-    lines.extend(aggressors(app, row, width, if height < 24 { 3 } else { 10 }));
     lines.extend(findings(app, row, width));
+    lines.extend(aggressors(app, row, width, if height < 24 { 3 } else { 10 }));
     lines
 }
 

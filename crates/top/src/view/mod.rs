@@ -31,7 +31,7 @@ impl App {
         let mut body = self.body(width, rest);
         body.resize_with(rest, Line::default);
         lines.extend(body);
-        lines.push(self.foot(width));
+        lines.push(self.foot());
         for (y, line) in (area.y..area.bottom()).zip(lines) {
             buffer.set_line(area.x, y, &clipped(line, width, self.look), area.width);
         }
@@ -39,6 +39,7 @@ impl App {
 
     fn body(&mut self, width: usize, height: usize) -> Vec<Line<'static>> {
         self.page = height.saturating_sub(2).max(1);
+        self.below = 0;
         let lines = match &self.view {
             _ if self.help => help::lines(self, width),
             View::Victims => return table::victims(self, width, height),
@@ -47,13 +48,16 @@ impl App {
             View::Topology => topology::lines(self, width),
         };
         self.scroll = self.scroll.min(lines.len().saturating_sub(height));
+        self.below = lines.len().saturating_sub(self.scroll + height);
         lines.into_iter().skip(self.scroll).take(height).collect()
     }
 
-    /// Node, time and state; with `is_full` also the notes and a sentence on the selected pod.
+    /// Node, time and state; with `is_full` also the notes of a table, and a sentence on the
+    /// selected pod.
     fn head(&self, width: usize, is_full: bool) -> Vec<Line<'static>> {
         let mut lines = vec![headline::line(self, width)];
-        if is_full {
+        let is_table = matches!(self.view, View::Victims | View::Aggressors) && !self.help;
+        if is_full && is_table {
             for note in &self.notes {
                 let note = wrapped(note, width, 2, self.look);
                 lines.extend(note.into_iter().map(|note| Line::styled(note, self.look.dim())));
@@ -144,7 +148,7 @@ impl App {
         Some(format!("{name}{harm}{worst}"))
     }
 
-    fn foot(&self, width: usize) -> Line<'static> {
+    fn foot(&self) -> Line<'static> {
         let look = self.look;
         if self.is_typing {
             return Line::from(vec![
@@ -153,8 +157,12 @@ impl App {
                 Span::styled("  Enter keeps it, Esc clears it", look.dim()),
             ]);
         }
+        let scroll = match self.below {
+            0 => "arrows scroll".to_owned(),
+            below => format!("arrows scroll ({below} more below)"),
+        };
         let keys: &[&str] = match &self.view {
-            _ if self.help => &["Esc back", "q quit"],
+            _ if self.help => &["Esc back", &scroll, "q quit"],
             View::Victims => &[
                 "q quit",
                 "? help",
@@ -169,11 +177,19 @@ impl App {
                 &["q quit", "? help", "/ filter", "a victims", "t CPUs", "p pause", "Enter pod"]
             }
             View::Detail(_) => {
-                &["Esc back", "Tab container", "arrows scroll", "p pause", "? help", "q quit"]
+                &["Esc back", "Tab container", &scroll, "p pause", "? help", "q quit"]
             }
-            View::Topology => &["Esc back", "arrows scroll", "p pause", "? help", "q quit"],
+            View::Topology => &["Esc back", &scroll, "p pause", "? help", "q quit"],
         };
-        Line::styled(text::fit(&keys.join("  "), width, look).trim_end().to_owned(), look.dim())
+        let style = |key: &str| match key == scroll && self.below > 0 {
+            true => look.warm(),
+            false => look.dim(),
+        };
+        let key = |(at, key): (usize, &&str)| {
+            let space = if at == 0 { "" } else { "  " };
+            Span::styled(format!("{space}{key}"), style(key))
+        };
+        Line::from_iter(keys.iter().enumerate().map(key))
     }
 }
 

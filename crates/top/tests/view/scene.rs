@@ -113,7 +113,7 @@ pub(crate) fn untraced(second: u64) -> Frame {
     frame
 }
 
-fn advice() -> Advice {
+pub(crate) fn advice() -> Advice {
     let change = Change {
         is_warning: true,
         finding: "throttled-by-own-quota".into(),

@@ -1,10 +1,10 @@
 //! Contents of each view.
 
 use ratatui::crossterm::event::KeyCode;
-use timeline::{BestEffort, Colocation, ContainerName, Rates};
+use timeline::{BestEffort, Colocation, ContainerName, Interference, PodName, Rates};
 use top::Update;
 
-use crate::scene::{SIZES, Screen, frame, row, untraced};
+use crate::scene::{SIZES, Screen, advice, frame, row, untraced};
 
 #[test]
 fn the_container_that_loses_most_time_is_on_top_with_its_cause() {
@@ -116,6 +116,43 @@ fn the_pod_shows_its_five_minutes_and_the_change() {
         screen.press(KeyCode::Esc);
         assert_eq!(screen.rows().len(), 5);
     }
+}
+
+#[test]
+fn the_change_is_on_a_low_screen_beside_notes_and_aggressors() {
+    let mut screen = Screen::empty(SIZES[0]);
+    (0..120).for_each(|second| {
+        let mut frame = frame(second);
+        let template = frame.interference[0].clone();
+        let aggressors = ["a", "b", "c"].map(|pod| {
+            let aggressor = PodName { namespace: "batch".into(), pod: pod.into() };
+            let victim = frame.containers[2].pod_name();
+            Interference { victim, aggressor, ..template.clone() }
+        });
+        frame.interference.extend(aggressors);
+        screen.show(frame);
+    });
+    let mut advice = advice();
+    // As long as real ones: three lines each.
+    advice.changes[0].change = "resources.limits.cpu=1200m, ".repeat(5);
+    advice.changes.extend_from_within(..);
+    screen.app.apply(Update::Advice(vec![advice]));
+    let note = "a note that is longer than one line of a terminal of eighty columns, as the demo's";
+    screen.app.apply(Update::Notes(vec![note.into(), note.into(), "a short note".into()]));
+    assert!(screen.text().contains("a short note"), "{}", screen.text());
+    screen.press(KeyCode::Enter);
+    let text = screen.text();
+    assert!(!text.contains("a short note"), "{text}");
+    assert_eq!(text.matches("resources.limits.cpu=1200m").count(), 10, "{text}");
+    assert!(text.contains("lower requests from 24 h"), "{text}");
+    assert!(text.contains("scroll (2 more below)") && !text.contains("batch/b"), "{text}");
+    assert!(text.ends_with("q quit"), "{text}");
+    screen.press(KeyCode::Char('j'));
+    let text = screen.text();
+    assert!(text.contains("scroll (1 more below)") && text.contains("batch/b"), "{text}");
+    screen.press(KeyCode::End);
+    let text = screen.text();
+    assert!(text.contains("batch/c") && !text.contains("more below"), "{text}");
 }
 
 #[test]
