@@ -144,7 +144,10 @@ fn aggressors(app: &App, row: &ContainerFrame, width: usize, most: usize) -> Vec
 fn findings(app: &App, row: &ContainerFrame, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled("findings, and the change", app.look.dim())];
     let Some(advice) = app.advice.get(&key(row)) else {
-        lines.push(Line::raw("  not available yet"));
+        lines.push(Line::raw(match app.position {
+            Some(_) => "  a recording has none; cpuwarden advise shows those of a running agent",
+            None => "  not available yet",
+        }));
         return lines;
     };
     for change in &advice.changes {

@@ -2,7 +2,7 @@
 
 use ratatui::crossterm::event::KeyCode;
 use timeline::{BestEffort, Colocation, ContainerName, Interference, PodName, Rates};
-use top::Update;
+use top::{Position, Update};
 
 use crate::scene::{SIZES, Screen, advice, frame, row, untraced};
 
@@ -153,6 +153,17 @@ fn the_change_is_on_a_low_screen_beside_notes_and_aggressors() {
     screen.press(KeyCode::End);
     let text = screen.text();
     assert!(text.contains("batch/c") && !text.contains("more below"), "{text}");
+}
+
+#[test]
+fn a_recording_says_that_it_has_no_findings() {
+    let mut screen = Screen::empty(SIZES[0]);
+    screen.show(frame(0));
+    screen.press(KeyCode::Enter);
+    assert!(screen.text().contains("not available yet"), "{}", screen.text());
+    screen.app.apply(Update::Position(Position::default()));
+    let text = screen.text();
+    assert!(text.contains("a recording has none") && !text.contains("yet"), "{text}");
 }
 
 #[test]
