@@ -4,10 +4,11 @@ use std::collections::{HashMap, VecDeque};
 
 use timeline::{ContainerFrame, Frame, PodName};
 
+use crate::columns::Column;
 use crate::history::{History, Key, key};
 use crate::look::Look;
 use crate::playback::Position;
-use crate::rows::{self, Harm, Sort};
+use crate::rows::{self, Harm, HarmSort, Sort};
 use crate::source::{Advice, Update};
 
 /// Maximum number of updates kept during a pause; older ones are dropped.
@@ -44,7 +45,10 @@ pub struct App {
     pub(crate) table: View,
     pub(crate) help: bool,
     pub(crate) sort: Sort,
+    pub(crate) harm_sort: HarmSort,
     pub(crate) is_ascending: bool,
+    /// Columns in the last drawn table of victims, for the keys that sort.
+    pub(crate) columns: Vec<Column>,
     /// Filters of the victims and of the aggressors.
     pub(crate) filters: [String; 2],
     pub(crate) is_typing: bool,
@@ -78,7 +82,9 @@ impl App {
             table: View::Victims,
             help: false,
             sort: Sort::Lost,
+            harm_sort: HarmSort::Now,
             is_ascending: false,
+            columns: Vec::new(),
             filters: Default::default(),
             is_typing: false,
             is_paused: false,
@@ -187,7 +193,7 @@ impl App {
     pub(crate) fn aggressors(&self) -> Vec<Harm> {
         let Some(frame) = &self.frame else { return Vec::new() };
         let [_, filter] = &self.filters;
-        let mut rows = rows::aggressors(frame, &self.history, filter);
+        let mut rows = rows::aggressors(frame, &self.history, filter, self.harm_sort);
         if self.is_ascending {
             rows.reverse();
         }

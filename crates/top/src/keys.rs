@@ -4,7 +4,6 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::app::{App, View};
 use crate::history::key;
-use crate::rows::Sort;
 use crate::source::Control;
 
 /// Keys and their meaning, for the help.
@@ -15,7 +14,7 @@ pub(crate) const KEYS: &[(&str, &str)] = &[
     ("a", "turn the view round: whom do the others wait for"),
     ("t", "the node's CPUs: load and owner"),
     ("/", "filter by a part of namespace/pod/container; Enter keeps it, Esc clears it"),
-    ("s, S", "sort by the next or the previous column; r reverses the order"),
+    ("s, S", "sort by the next or the previous shown column; r reverses the order"),
     ("p, Space", "pause and continue; no second is lost"),
     (
         "left, right",
@@ -56,8 +55,7 @@ impl App {
     fn command(&mut self, code: KeyCode) {
         match code {
             KeyCode::Char('/') => self.is_typing = true,
-            KeyCode::Char('s') => self.sort_by(self.sort.next(false)),
-            KeyCode::Char('S') => self.sort_by(self.sort.next(true)),
+            KeyCode::Char(key @ ('s' | 'S')) => self.sort_by_next(key == 'S'),
             KeyCode::Char('r') => self.is_ascending = !self.is_ascending,
             KeyCode::Char('a') => self.turn_round(),
             KeyCode::Char('t') => self.show_topology(),
@@ -84,8 +82,13 @@ impl App {
         }
     }
 
-    fn sort_by(&mut self, sort: Sort) {
-        self.sort = sort;
+    /// Sorts the table in front by its next column, or by the previous one.
+    fn sort_by_next(&mut self, is_back: bool) {
+        match self.view {
+            View::Victims => self.sort = self.sort.next(&self.columns, is_back),
+            View::Aggressors => self.harm_sort = self.harm_sort.next(is_back),
+            View::Detail(_) | View::Topology => return,
+        }
         self.is_ascending = false;
     }
 

@@ -20,26 +20,15 @@ pub(crate) enum Sort {
     By(Column),
 }
 
-/// Orders in the sequence of the key `s`.
-const SORTS: &[Sort] = &[
-    Sort::Lost,
-    Sort::By(Column::Used),
-    Sort::By(Column::Limit),
-    Sort::By(Column::Own),
-    Sort::By(Column::Above),
-    Sort::By(Column::Neighbor),
-    Sort::By(Column::System),
-    Sort::By(Column::Same),
-    Sort::By(Column::Smt),
-    Sort::By(Column::Name),
-];
-
 impl Sort {
-    /// The next order, or the previous one.
-    pub(crate) fn next(self, is_back: bool) -> Self {
-        let at = SORTS.iter().position(|sort| *sort == self).unwrap_or(0);
-        let step = if is_back { SORTS.len() - 1 } else { 1 };
-        SORTS[(at + step) % SORTS.len()]
+    /// The next order, or the previous one: the time lost, the numbers among the shown columns from
+    /// left to right, the name.
+    pub(crate) fn next(self, shown: &[Column], is_back: bool) -> Self {
+        let numbers = shown.iter().filter(|column| column.is_number());
+        let mut sorts = vec![Self::Lost];
+        sorts.extend(numbers.map(|&column| Self::By(column)));
+        sorts.push(Self::By(Column::Name));
+        next(&sorts, self, is_back)
     }
 
     pub(crate) fn name(self) -> String {
@@ -48,6 +37,32 @@ impl Sort {
             Self::By(column) => column.title().to_lowercase(),
         }
     }
+}
+
+/// Order of the aggressors.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum HarmSort {
+    /// Time that others wait for the pod now, then over the last five minutes.
+    #[default]
+    Now,
+    /// Time over the last five minutes.
+    Seconds,
+    /// Number of pods that waited for it.
+    Victims,
+}
+
+impl HarmSort {
+    /// The next order, or the previous one.
+    pub(crate) fn next(self, is_back: bool) -> Self {
+        next(&[Self::Now, Self::Seconds, Self::Victims], self, is_back)
+    }
+}
+
+/// The value after this one, or before it; the list begins again at its end.
+fn next<T: Copy + PartialEq>(all: &[T], one: T, is_back: bool) -> T {
+    let at = all.iter().position(|other| *other == one).unwrap_or(0);
+    let step = if is_back { all.len() - 1 } else { 1 };
+    all[(at + step) % all.len()]
 }
 
 /// Containers of the frame that match the filter, in order; equal ones by name.
@@ -108,8 +123,13 @@ pub(crate) struct Harm {
     pub(crate) worst: Option<PodName>,
 }
 
-/// The pods that made others wait, by the time now, then by the last five minutes.
-pub(crate) fn aggressors(frame: &Frame, history: &History, filter: &str) -> Vec<Harm> {
+/// The pods that made others wait, in order; equal ones by the last five minutes.
+pub(crate) fn aggressors(
+    frame: &Frame,
+    history: &History,
+    filter: &str,
+    sort: HarmSort,
+) -> Vec<Harm> {
     let mut found: BTreeMap<PodName, (Harm, f64, BTreeSet<PodName>)> = BTreeMap::new();
     let new = |name: &PodName| {
         let aggressor = name.clone();
@@ -137,9 +157,14 @@ pub(crate) fn aggressors(frame: &Frame, history: &History, filter: &str) -> Vec<
         found.into_values().map(|(harm, _, victims)| Harm { victims: victims.len(), ..harm });
     let is_shown = |harm: &Harm| cause::pod(&harm.aggressor).to_lowercase().contains(&filter);
     let mut rows: Vec<Harm> = named.filter(is_shown).collect();
+    let value = |harm: &Harm| match sort {
+        HarmSort::Now => harm.now,
+        HarmSort::Seconds => harm.seconds,
+        HarmSort::Victims => harm.victims as f64,
+    };
     rows.sort_by(|a, b| {
-        b.now
-            .total_cmp(&a.now)
+        value(b)
+            .total_cmp(&value(a))
             .then_with(|| b.seconds.total_cmp(&a.seconds))
             .then_with(|| a.aggressor.cmp(&b.aggressor))
     });

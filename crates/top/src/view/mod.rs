@@ -42,7 +42,11 @@ impl App {
         self.below = 0;
         let lines = match &self.view {
             _ if self.help => help::lines(self, width),
-            View::Victims => return table::victims(self, width, height),
+            View::Victims => {
+                let (lines, columns) = table::victims(self, width, height);
+                self.columns = columns;
+                return lines;
+            }
             View::Aggressors => return table::aggressors(self, width, height),
             View::Detail(shown) => detail::lines(self, shown, width, height),
             View::Topology => topology::lines(self, width),
@@ -173,9 +177,16 @@ impl App {
                 "p pause",
                 "Enter pod",
             ],
-            View::Aggressors => {
-                &["q quit", "? help", "/ filter", "a victims", "t CPUs", "p pause", "Enter pod"]
-            }
+            View::Aggressors => &[
+                "q quit",
+                "? help",
+                "/ filter",
+                "s sort",
+                "a victims",
+                "t CPUs",
+                "p pause",
+                "Enter pod",
+            ],
             View::Detail(_) => {
                 &["Esc back", "Tab container", &scroll, "p pause", "? help", "q quit"]
             }

@@ -9,32 +9,32 @@ use crate::app::App;
 use crate::cause::{self, Cause};
 use crate::columns::{self, Column, MARKS};
 use crate::history::{MINUTE, key};
-use crate::rows::{self, Harm, Sort};
+use crate::rows::{self, Harm, HarmSort, Sort};
 use crate::text;
 
 /// Time lost at which a bar of the last minute is full, seconds per second.
 const FULL: f64 = 1.0;
 /// Widths of the numbers in the table of aggressors.
-const HARM_NUMBERS: [usize; 3] = [8, 9, 7];
+const HARM_NUMBERS: [usize; 3] = [8, 9, 8];
 /// Least widths of the names in the table of aggressors.
 const HARM_NAMES: (usize, usize) = (20, 14);
 
-/// The visible rows of the table of victims, with its head.
-pub(super) fn victims(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
+/// The visible rows of the table of victims, with its head, and its columns.
+pub(super) fn victims(app: &App, width: usize, height: usize) -> (Vec<Line<'static>>, Vec<Column>) {
     let (at, _) = app.selection();
-    let (mut lines, rows) = head_and_rows(app, width, height > 8);
+    let (mut lines, rows, columns) = head_and_rows(app, width, height > 8);
     let visible = height.saturating_sub(lines.len());
     let (first, last) = window(at, visible, rows.len());
     lines.extend(mark(rows, at, app).into_iter().take(last).skip(first));
     if lines.len() < 3 && app.frame.is_some() {
         lines.push(Line::styled("no container matches", app.look.dim()));
     }
-    lines
+    (lines, columns)
 }
 
 /// All rows, none selected.
 pub(super) fn all_victims(app: &App, width: usize) -> Vec<Line<'static>> {
-    let (mut lines, rows) = head_and_rows(app, width, true);
+    let (mut lines, rows, _) = head_and_rows(app, width, true);
     lines.extend(rows);
     lines
 }
@@ -43,8 +43,8 @@ fn head_and_rows(
     app: &App,
     width: usize,
     has_groups: bool,
-) -> (Vec<Line<'static>>, Vec<Line<'static>>) {
-    let Some(frame) = &app.frame else { return (Vec::new(), Vec::new()) };
+) -> (Vec<Line<'static>>, Vec<Line<'static>>, Vec<Column>) {
+    let Some(frame) = &app.frame else { return Default::default() };
     let rows = app.victims();
     let names: Vec<String> = rows.iter().map(|row| name(row, frame)).collect();
     let aggressors: Vec<String> = rows.iter().map(|row| aggressor(row, frame)).collect();
@@ -58,7 +58,7 @@ fn head_and_rows(
     head.push(Line::styled(titles(&columns, app), app.look.strong()));
     let lines = rows.iter().zip(names.iter().zip(&aggressors));
     let lines = lines.map(|(row, (name, aggressor))| line(app, row, name, aggressor, &columns));
-    (head, lines.collect())
+    (head, lines.collect(), columns.iter().map(|(column, _)| *column).collect())
 }
 
 /// Name of the container; where pods yield or limits burst, after a letter for it.
@@ -184,13 +184,16 @@ pub(super) fn aggressors(app: &App, width: usize, height: usize) -> Vec<Line<'st
     let worst = (left - strip.min(left)) * 2 / 5;
     let name = left.saturating_sub(strip + worst);
     let [now, seconds, victims] = HARM_NUMBERS;
-    let covered = app.history.covered();
+    let sorted = |sort: HarmSort, title: &str| {
+        let mark = (app.harm_sort == sort).then(|| app.look.sorted(app.is_ascending));
+        mark.into_iter().chain(title.chars()).collect::<String>()
+    };
     let title = format!(
         "   {:<name$} {:>now$} {:>seconds$} {:>victims$} {} {}",
         "MAKES WAIT",
-        "NOW",
-        format!("IN {covered:.0} S"),
-        "VICTIMS",
+        sorted(HarmSort::Now, "NOW"),
+        sorted(HarmSort::Seconds, &format!("IN {:.0} S", app.history.covered())),
+        sorted(HarmSort::Victims, "VICTIMS"),
         text::fit("WORST VICTIM", worst, app.look),
         "LAST MINUTE"
     );

@@ -3,7 +3,7 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use top::{Control, Position, Update};
 
-use crate::scene::{SIZES, Screen, frame};
+use crate::scene::{SIZES, Screen, frame, untraced};
 
 #[test]
 fn columns_sort_in_both_directions() {
@@ -16,6 +16,47 @@ fn columns_sort_in_both_directions() {
     assert!(screen.rows()[0].contains("sidecar"), "{}", screen.text());
     screen.write("S");
     assert!(screen.text().contains("sorted by time lost"));
+}
+
+#[test]
+fn the_order_goes_through_the_columns_that_are_shown() {
+    let mut screen = Screen::empty(SIZES[0]);
+    screen.show(untraced(0));
+    let mut orders = Vec::new();
+    loop {
+        let text = screen.text();
+        let order = text.split("sorted by ").nth(1).unwrap().split("  ").next().unwrap();
+        let order = order.lines().next().unwrap().to_owned();
+        if orders.first() == Some(&order) {
+            break;
+        }
+        orders.push(order);
+        screen.write("s");
+    }
+    let expected = ["time lost", "used", "limit", "own", "above", "contention", "pod"];
+    assert_eq!(orders, expected);
+    screen.write("SS");
+    assert!(screen.text().contains("▼CONT"), "{}", screen.text());
+    assert!(screen.rows()[0].contains("batch/encode"), "{}", screen.text());
+}
+
+#[test]
+fn the_aggressors_have_an_order_of_their_own() {
+    let mut screen = Screen::new(SIZES[0]);
+    let mut frame = frame(120);
+    // Now another one is the first.
+    frame.interference[1].wait = 0.9;
+    screen.show(frame);
+    screen.write("a");
+    assert!(screen.text().contains("▼NOW"), "{}", screen.text());
+    assert!(screen.rows()[0].starts_with(">  shop/db-0"), "{}", screen.text());
+    screen.write("s");
+    assert!(screen.text().contains("▼IN 121 S"), "{}", screen.text());
+    assert!(screen.rows()[0].starts_with(">  search/index"), "{}", screen.text());
+    screen.write("s");
+    assert!(screen.text().contains("▼VICTIMS"), "{}", screen.text());
+    screen.write("a");
+    assert!(screen.text().contains("sorted by time lost"), "{}", screen.text());
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn names_are_shortened_in_the_middle_and_numbers_stay() {
     assert_has(&text, &[": 1 pods wait for it, 700ms each second, most payments…", "x2x4v"]);
     assert_has(
         &screen.rows()[0],
-        &[">  analytics-…4720-9kq7z    700ms     2.10s       1 paymen…-x2x4v "],
+        &[">  analytics-…4720-9kq7z    700ms     2.10s        1 paymen…-x2x4v "],
     );
 }
 

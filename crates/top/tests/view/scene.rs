@@ -152,7 +152,9 @@ impl Screen {
         self.app.apply(Update::Frame(Box::new(frame)));
     }
 
+    /// Presses a key on the screen as it is drawn.
     pub(crate) fn press(&mut self, code: KeyCode) -> Option<Control> {
+        self.lines();
         self.app.key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
