@@ -1,12 +1,10 @@
 //! The command line.
 
-#[cfg(feature = "top")]
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use agent_client::{AdviseArgs, SnapshotArgs};
 #[cfg(feature = "top")]
-use agent_client::{AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
+use agent_client::{AgentAddress, AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
 use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
 #[cfg(feature = "demo")]
 use demo::{DemoArgs, Workload};
@@ -213,9 +211,10 @@ pub(crate) struct TopArgs {
     /// Print one table as plain text and exit [default if standard output is not a terminal]
     #[arg(long)]
     pub(crate) once: bool,
-    /// Address of a running agent [default: 127.0.0.1:9753, and this machine if none answers there]
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub(crate) address: Option<SocketAddr>,
+    /// Address of a running agent, e.g. 10.0.0.5:9753 or https://worker-1:9753 [default:
+    /// 127.0.0.1:9753, and this machine if none answers there]
+    #[arg(long, value_name = "HOST:PORT|URL")]
+    pub(crate) address: Option<AgentAddress>,
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
@@ -227,7 +226,7 @@ impl TopArgs {
     /// The options of the connection to an agent.
     pub(crate) fn agent(&self) -> AgentArgs {
         AgentArgs {
-            address: self.address.unwrap_or(DEFAULT_ADDRESS),
+            address: self.address.clone().unwrap_or(DEFAULT_ADDRESS.into()),
             tls_cert: self.run.tls_cert(),
             connection: self.connection.clone(),
         }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
+use crate::address::AgentAddress;
+
 /// Address of the agent on its own node.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9753);
 
@@ -12,9 +14,9 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 #[derive(Debug, Args)]
 #[command(group = https_options())]
 pub struct AgentArgs {
-    /// Address of the agent
-    #[arg(long, value_name = "ADDR:PORT", default_value_t = DEFAULT_ADDRESS)]
-    pub address: SocketAddr,
+    /// Address of the agent, e.g. 10.0.0.5:9753 or https://worker-1:9753
+    #[arg(long, value_name = "HOST:PORT|URL", default_value_t = DEFAULT_ADDRESS.into())]
+    pub address: AgentAddress,
     /// Use HTTPS: PEM file of the agent's certificate or its CA's [default in the agent's pod: its
     /// own]
     #[arg(long, env = "CPUWARDEN_TLS_CERT", value_name = "FILE")]

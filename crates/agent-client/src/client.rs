@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::address::{AgentAddress, Scheme};
 use crate::args::AgentArgs;
 
 /// Default of [`AgentClient::with_timeout`].
@@ -38,7 +38,7 @@ const LONGEST_REASON: usize = 64 << 10;
 
 /// Requests to the endpoint of one agent.
 pub struct AgentClient {
-    address: SocketAddr,
+    address: AgentAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Sent over TLS only.
     authorization: Option<HeaderValue>,
@@ -73,11 +73,23 @@ impl AgentClient {
     /// Creates a client from the options of a command.
     ///
     /// # Errors
-    /// A file cannot be used, or the server name is invalid.
+    /// A file cannot be used, the server name is invalid, or the scheme of the address contradicts
+    /// the options of HTTPS.
     pub fn new(args: &AgentArgs) -> Result<Self, Failure> {
-        let address = args.address;
+        let address = args.address.clone();
+        let is_https = args.tls_cert.is_some() || args.connection.insecure_skip_verify;
+        let remedy = match (address.scheme(), is_https) {
+            (Some(Scheme::Http), true) => "http excludes --tls-cert and --insecure-skip-verify",
+            (Some(Scheme::Https), false) => {
+                "https needs --tls-cert, the agent's certificate or its CA's"
+            }
+            _ => "",
+        };
+        if !remedy.is_empty() {
+            return Err(Failure::config(format!("--address: {remedy}")));
+        }
         let name = match &args.connection.server_name {
-            None => ServerName::from(address.ip()),
+            None => address.host().clone(),
             Some(name) => ServerName::try_from(name.clone()).map_err(|_| {
                 Failure::config(format!("--server-name: {name:?} is not a DNS name or IP address"))
             })?,
@@ -137,7 +149,8 @@ impl AgentClient {
     /// No agent answers, the certificate or the token is rejected, or the path does not exist.
     pub async fn open(&self, path: &str) -> Result<Answer, Failure> {
         let connect = async {
-            let stream = self.within("connect", TcpStream::connect(self.address)).await?;
+            let address = self.address.host_and_port();
+            let stream = self.within("connect", TcpStream::connect(address)).await?;
             stream.set_nodelay(true).map(|()| stream)
         };
         let stream = connect.await.map_err(|error| self.unreachable(&error))?;
@@ -206,7 +219,7 @@ impl AgentClient {
     }
 
     fn unreachable(&self, error: &dyn std::error::Error) -> Failure {
-        let (address, error) = (self.address, chain(error));
+        let (address, error) = (&self.address, chain(error));
         Failure::unavailable(format!(
             "no agent answers at {address}: {error}; start one, or set --address"
         ))
@@ -314,7 +327,7 @@ mod tests {
         answer: impl FnOnce(std::net::TcpStream) + Send + 'static,
     ) -> (AgentClient, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = listener.local_addr().unwrap().into();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = Vec::new();
@@ -383,6 +396,47 @@ mod tests {
         });
         server.join().unwrap();
         assert_eq!(read.unwrap(), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_host_name_is_resolved_and_sent() {
+        let listener = TcpListener::bind("localhost:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(0);
+                stream.read_exact(request.last_mut().map(std::slice::from_mut).unwrap()).unwrap();
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n7").unwrap();
+            String::from_utf8(request).unwrap().to_lowercase()
+        });
+        let args = AgentArgs {
+            address: format!("http://localhost:{port}").parse().unwrap(),
+            tls_cert: None,
+            connection: ConnectionArgs::default(),
+        };
+        let client = AgentClient::new(&args).unwrap();
+        assert_eq!(block_on(client.get::<u32>("/")).unwrap(), 7);
+        let request = server.join().unwrap();
+        assert!(request.contains(&format!("host: localhost:{port}")), "{request}");
+    }
+
+    #[test]
+    fn a_scheme_and_the_options_of_https_must_agree() {
+        let client = |address: &str, insecure_skip_verify| {
+            let connection = ConnectionArgs { insecure_skip_verify, ..ConnectionArgs::default() };
+            let address = address.parse().unwrap();
+            AgentClient::new(&AgentArgs { address, tls_cert: None, connection })
+        };
+        let error = client("https://worker-1:9753", false).err().unwrap().to_string();
+        assert!(error.contains("--address: https needs --tls-cert"), "{error}");
+        let error = client("http://worker-1:9753", true).err().unwrap().to_string();
+        assert!(error.contains("--address: http excludes"), "{error}");
+        let (_, name) = client("https://worker-1:9753", true).unwrap().tls.unwrap();
+        assert_eq!(name.to_str(), "worker-1");
+        assert!(client("http://worker-1:9753", false).unwrap().tls.is_none());
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! A running agent, seen from a command: the options of the connection, the HTTP client, and the
 //! advice as text.
 
+mod address;
 mod advise;
 mod args;
 mod client;
 mod render;
 mod snapshot;
 
+pub use address::AgentAddress;
 pub use advise::{AdviceFormat, AdviseArgs, advise};
 pub use args::{AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
 pub use client::{AgentClient, Answer, block_on};

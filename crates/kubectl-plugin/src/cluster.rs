@@ -45,7 +45,7 @@ impl<'a> Cluster<'a> {
         let forward = Forward::start(&self.kubectl, pod)?;
         let ClusterArgs { tls_cert, server_name, token_file, .. } = self.args;
         let args = AgentArgs {
-            address: forward.address(),
+            address: forward.address().into(),
             tls_cert: tls_cert.clone(),
             connection: ConnectionArgs {
                 server_name: server_name.clone(),

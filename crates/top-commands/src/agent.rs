@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn the_history_is_requested_again_after_an_interruption() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = listener.local_addr().unwrap().into();
         std::thread::spawn(move || serve_twice(&listener));
         let connection = ConnectionArgs::default();
         let args = AgentArgs { address, tls_cert: None, connection };
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn a_node_with_many_containers_has_its_five_minutes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = listener.local_addr().unwrap().into();
         std::thread::spawn(move || serve_many(&listener));
         let args = AgentArgs { address, tls_cert: None, connection: ConnectionArgs::default() };
         let client = AgentClient::new(&args).unwrap();
