@@ -50,9 +50,10 @@ impl Look {
         self.colored(Color::Yellow)
     }
 
-    /// Style of units, legends and keys.
+    /// Style of units, legends and keys. Not a color: some themes, such as Solarized, have the color
+    /// of the background as their dark gray.
     pub(crate) fn dim(self) -> Style {
-        self.colored(Color::DarkGray)
+        Style::new().add_modifier(Modifier::DIM)
     }
 
     /// Style of a headline.

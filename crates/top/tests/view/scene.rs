@@ -143,9 +143,18 @@ impl Screen {
         screen
     }
 
-    pub(crate) fn empty((width, height): (u16, u16)) -> Self {
+    pub(crate) fn empty(size: (u16, u16)) -> Self {
+        Self::with(LOOK, size)
+    }
+
+    /// Empty, with colors.
+    pub(crate) fn colored(size: (u16, u16)) -> Self {
+        Self::with(Look { color: true, ..LOOK }, size)
+    }
+
+    fn with(look: Look, (width, height): (u16, u16)) -> Self {
         let terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        Self { app: App::new(LOOK), terminal }
+        Self { app: App::new(look), terminal }
     }
 
     pub(crate) fn show(&mut self, frame: Frame) {
@@ -166,6 +175,13 @@ impl Screen {
 
     /// The lines on the terminal.
     pub(crate) fn lines(&mut self) -> Vec<String> {
+        let text = |line: Vec<Cell>| line.iter().map(Cell::symbol).collect::<String>();
+        let lines = self.cells().into_iter().map(text);
+        lines.map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    /// The cells of each line on the terminal.
+    pub(crate) fn cells(&mut self) -> Vec<Vec<Cell>> {
         let app = &mut self.app;
         self.terminal
             .draw(|frame| {
@@ -175,8 +191,7 @@ impl Screen {
             .unwrap();
         let buffer = self.terminal.backend().buffer();
         let width = usize::from(buffer.area.width);
-        let cells: Vec<&str> = buffer.content.iter().map(Cell::symbol).collect();
-        cells.chunks(width).map(|line| line.concat().trim_end().to_owned()).collect()
+        buffer.content.chunks(width).map(<[Cell]>::to_vec).collect()
     }
 
     /// Number of reversed cells on each line that shows any.

@@ -1,6 +1,7 @@
 //! Contents of each view.
 
 use ratatui::crossterm::event::KeyCode;
+use ratatui::style::{Color, Modifier};
 use timeline::{BestEffort, Colocation, ContainerName, Interference, PodName, Rates};
 use top::{Position, Update};
 
@@ -243,6 +244,15 @@ fn a_lost_connection_is_reported_until_the_next_frame() {
     assert!(screen.text().contains("no agent answers at 127.0.0.1:9753"));
     screen.show(frame(200));
     assert!(!screen.text().contains("no agent answers"));
+}
+
+#[test]
+fn secondary_text_is_dimmed_in_the_color_of_the_theme() {
+    let mut screen = Screen::colored(SIZES[0]);
+    let keys = screen.cells().pop().unwrap();
+    let style = keys[0].style();
+    assert_eq!(keys[0].symbol(), "q");
+    assert_eq!((style.fg, style.add_modifier), (Some(Color::Reset), Modifier::DIM));
 }
 
 #[test]
