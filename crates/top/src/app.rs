@@ -185,7 +185,8 @@ impl App {
     /// Rows of the table of victims.
     pub(crate) fn victims(&self) -> Vec<&ContainerFrame> {
         let [filter, _] = &self.filters;
-        let sorted = |frame| rows::victims(frame, filter, self.sort, self.is_ascending);
+        let sorted =
+            |frame| rows::victims(frame, &self.history, filter, self.sort, self.is_ascending);
         self.frame.as_ref().map(sorted).unwrap_or_default()
     }
 

@@ -127,7 +127,8 @@ impl Column {
             Self::Same => rates.own,
             Self::Smt => rates.smt,
             Self::Contention => rates.contention,
-            Self::Name | Self::Aggressor | Self::Minute => Some(rates.lost()),
+            // Not sorted by.
+            Self::Name | Self::Aggressor | Self::Minute => None,
         };
         value.unwrap_or(-1.0)
     }

@@ -8,6 +8,8 @@ use timeline::{ContainerFrame, Frame, Measure, PodName, Points};
 pub(crate) const KEPT: usize = 300;
 /// Number of seconds of a heat strip.
 pub(crate) const MINUTE: usize = 60;
+/// Number of seconds whose mean orders the rows, as on the page: by a single one they would jump.
+const RECENT: usize = 5;
 
 /// Namespace, pod and container.
 pub(crate) type Key = (String, String, String);
@@ -140,6 +142,23 @@ impl History {
     pub(crate) fn lost(&self, key: &Key, frames: usize) -> Vec<f32> {
         let Some(track) = self.containers.get(key) else { return Vec::new() };
         track.iter().skip(track.len().saturating_sub(frames)).map(lost).collect()
+    }
+
+    /// Time that a container lost, the mean of the last seconds that are known; 0 without any.
+    pub(crate) fn recently_lost(&self, key: &Key) -> f64 {
+        let known = self.lost(key, RECENT).into_iter().filter(|lost| !lost.is_nan());
+        let (sum, count) = known.fold((0.0, 0), |(sum, count), lost| (sum + lost, count + 1));
+        f64::from(sum) / f64::from(count.max(1))
+    }
+
+    /// Time that others waited for each pod, the mean of the last seconds.
+    pub(crate) fn recent_harm(&self) -> HashMap<&PodName, f64> {
+        let mut harm = HashMap::new();
+        for ((_, aggressor), track) in &self.pairs {
+            let waits = track.iter().rev().take(RECENT).filter(|wait| !wait.is_nan());
+            *harm.entry(aggressor).or_insert(0.0) += f64::from(waits.sum::<f32>()) / RECENT as f64;
+        }
+        harm
     }
 
     /// Time that others waited for a pod in each of the last `frames` frames.

@@ -1,19 +1,18 @@
 //! The rows of both tables: sorted and filtered.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use timeline::{ContainerFrame, Frame, PodName};
 
 use crate::cause;
 use crate::columns::Column;
-use crate::history::History;
+use crate::history::{History, key};
 use crate::text;
 
 /// Order of the victims.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// Time lost to limits, neighbors and the system.
+    /// Time lost to limits, neighbors and the system, over the last seconds.
     #[default]
     Lost,
     /// The values of a column.
@@ -42,7 +41,7 @@ impl Sort {
 /// Order of the aggressors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum HarmSort {
-    /// Time that others wait for the pod now, then over the last five minutes.
+    /// Time that others waited for the pod over the last seconds.
     #[default]
     Now,
     /// Time over the last five minutes.
@@ -68,6 +67,7 @@ fn next<T: Copy + PartialEq>(all: &[T], one: T, is_back: bool) -> T {
 /// Containers of the frame that match the filter, in order; equal ones by name.
 pub(crate) fn victims<'a>(
     frame: &'a Frame,
+    history: &History,
     filter: &str,
     sort: Sort,
     is_ascending: bool,
@@ -76,17 +76,19 @@ pub(crate) fn victims<'a>(
     let is_shown = |row: &&ContainerFrame| {
         filter.is_empty() || full_name(row).to_lowercase().contains(&filter)
     };
-    let mut rows: Vec<&ContainerFrame> = frame.containers.iter().filter(is_shown).collect();
-    let order = |a: &ContainerFrame, b: &ContainerFrame| match sort {
-        Sort::Lost => b.rates.lost().total_cmp(&a.rates.lost()),
-        Sort::By(Column::Name) => Ordering::Equal,
-        Sort::By(column) => column.value(b).total_cmp(&column.value(a)),
+    let value = |row: &ContainerFrame| match sort {
+        Sort::Lost => history.recently_lost(&key(row)),
+        Sort::By(column) => column.value(row),
     };
-    rows.sort_by(|a, b| order(a, b).then_with(|| full_name(a).cmp(&full_name(b))));
+    let rows = frame.containers.iter().filter(is_shown);
+    let mut rows: Vec<(f64, &ContainerFrame)> = rows.map(|row| (value(row), row)).collect();
+    rows.sort_by(|(a, one), (b, other)| {
+        b.total_cmp(a).then_with(|| full_name(one).cmp(&full_name(other)))
+    });
     if is_ascending {
         rows.reverse();
     }
-    rows
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 /// `namespace/pod/container`.
@@ -157,8 +159,9 @@ pub(crate) fn aggressors(
         found.into_values().map(|(harm, _, victims)| Harm { victims: victims.len(), ..harm });
     let is_shown = |harm: &Harm| cause::pod(&harm.aggressor).to_lowercase().contains(&filter);
     let mut rows: Vec<Harm> = named.filter(is_shown).collect();
+    let recent = history.recent_harm();
     let value = |harm: &Harm| match sort {
-        HarmSort::Now => harm.now,
+        HarmSort::Now => recent.get(&harm.aggressor).copied().unwrap_or(0.0),
         HarmSort::Seconds => harm.seconds,
         HarmSort::Victims => harm.victims as f64,
     };

@@ -43,20 +43,41 @@ fn the_order_goes_through_the_columns_that_are_shown() {
 #[test]
 fn the_aggressors_have_an_order_of_their_own() {
     let mut screen = Screen::new(SIZES[0]);
-    let mut frame = frame(120);
     // Now another one is the first.
-    frame.interference[1].wait = 0.9;
-    screen.show(frame);
+    (120..125).for_each(|second| {
+        let mut frame = frame(second);
+        frame.interference[1].wait = 0.9;
+        screen.show(frame);
+    });
     screen.write("a");
     assert!(screen.text().contains("▼NOW"), "{}", screen.text());
     assert!(screen.rows()[0].starts_with(">  shop/db-0"), "{}", screen.text());
     screen.write("s");
-    assert!(screen.text().contains("▼IN 121 S"), "{}", screen.text());
+    assert!(screen.text().contains("▼IN 125 S"), "{}", screen.text());
     assert!(screen.rows()[0].starts_with(">  search/index"), "{}", screen.text());
     screen.write("s");
     assert!(screen.text().contains("▼VICTIMS"), "{}", screen.text());
     screen.write("a");
     assert!(screen.text().contains("sorted by time lost"), "{}", screen.text());
+}
+
+#[test]
+fn the_first_row_stays_the_first_in_a_second_of_another() {
+    let mut screen = Screen::new(SIZES[1]);
+    let peak = |second| {
+        let mut frame = frame(second);
+        frame.containers[4].rates.neighbor = Some(1.2);
+        frame.interference[1].wait = 1.2;
+        frame
+    };
+    screen.show(peak(120));
+    assert!(screen.rows()[0].contains("shop/checkout"), "{}", screen.text());
+    screen.write("a");
+    assert!(screen.rows()[0].contains("search/index"), "{}", screen.text());
+    (121..125).for_each(|second| screen.show(peak(second)));
+    assert!(screen.rows()[0].contains("shop/db-0"), "{}", screen.text());
+    screen.write("a");
+    assert!(screen.rows()[0].contains("shop/db-0"), "{}", screen.text());
 }
 
 #[test]
