@@ -1,8 +1,8 @@
 //! State of the view: the data, the view in front, and the selection.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use timeline::{ContainerFrame, Frame, PodName};
+use timeline::{ContainerFrame, Frame, PodName, Rates};
 
 use crate::columns::Column;
 use crate::history::{History, Key, key};
@@ -37,6 +37,8 @@ pub struct App {
     pub(crate) history: History,
     /// The latest frame; `None` before the first.
     pub(crate) frame: Option<Frame>,
+    /// Containers in the history that are not in the latest frame, without rates.
+    ended: Vec<ContainerFrame>,
     pub(crate) advice: HashMap<Key, Advice>,
     pub(crate) status: String,
     pub(crate) position: Option<Position>,
@@ -75,6 +77,7 @@ impl App {
             notes: Vec::new(),
             history: History::default(),
             frame: None,
+            ended: Vec::new(),
             advice: HashMap::new(),
             status: String::new(),
             position: None,
@@ -145,14 +148,17 @@ impl App {
         match update {
             Update::Frame(frame) => {
                 self.history.push(&frame);
-                self.frame = Some(*frame);
+                let before = self.frame.replace(*frame);
+                let ended = std::mem::take(&mut self.ended);
+                self.note_ended(|| before.iter().flat_map(|frame| &frame.containers).chain(&ended));
                 self.status.clear();
             }
             Update::History(points) => self.history.fill(&points),
             Update::Seek(frames) => {
                 self.history = History::default();
                 frames.iter().for_each(|frame| self.history.push(frame));
-                self.frame = frames.into_iter().next_back();
+                self.frame = frames.last().cloned();
+                self.note_ended(|| frames.iter().rev().flat_map(|frame| &frame.containers));
             }
             Update::Advice(advice) => {
                 let key =
@@ -166,6 +172,39 @@ impl App {
                 self.position = Some(position);
             }
         }
+    }
+
+    /// Finds the containers that have ended. Their facts, such as the limit, are those of their
+    /// first row in `known`. One without a namespace is left out: its pod may since have got a name.
+    fn note_ended<'a, I: Iterator<Item = &'a ContainerFrame>>(&mut self, known: impl Fn() -> I) {
+        let rows = self.frame.iter().flat_map(|frame| &frame.containers);
+        let running: HashSet<Key> = rows.map(key).collect();
+        let is_named = |(namespace, ..): &&Key| !namespace.is_empty();
+        let ended = self.history.keys().filter(is_named).filter(|one| !running.contains(*one));
+        let ended = ended.map(|(namespace, pod, container)| {
+            let is_it = |row: &&ContainerFrame| {
+                row.pod == *pod && row.container == *container && row.namespace == *namespace
+            };
+            let last = known().find(is_it).cloned().unwrap_or_else(|| ContainerFrame {
+                namespace: namespace.clone(),
+                pod: pod.clone(),
+                container: container.clone(),
+                ..ContainerFrame::default()
+            });
+            ContainerFrame { rates: Rates::default(), ..last }
+        });
+        self.ended = ended.collect();
+        self.ended.sort_by_key(key);
+    }
+
+    /// The containers of the latest frame, and then those that ended in the last five minutes.
+    fn containers(&self) -> impl Iterator<Item = &ContainerFrame> {
+        self.frame.iter().flat_map(|frame| &frame.containers).chain(&self.ended)
+    }
+
+    /// Whether a row of this state is that of a container that has ended.
+    pub(crate) fn has_ended(&self, row: &ContainerFrame) -> bool {
+        self.ended.iter().any(|one| std::ptr::eq(one, row))
     }
 
     /// Ends or begins a pause of live data.
@@ -185,9 +224,8 @@ impl App {
     /// Rows of the table of victims.
     pub(crate) fn victims(&self) -> Vec<&ContainerFrame> {
         let [filter, _] = &self.filters;
-        let sorted =
-            |frame| rows::victims(frame, &self.history, filter, self.sort, self.is_ascending);
-        self.frame.as_ref().map(sorted).unwrap_or_default()
+        let all = self.containers();
+        rows::victims(all, &self.history, filter, self.sort, self.is_ascending)
     }
 
     /// Rows of the table of aggressors.
@@ -231,8 +269,8 @@ impl App {
 
     /// Containers of the pod in front.
     pub(crate) fn containers_of(&self, shown: &Key) -> Vec<&ContainerFrame> {
-        let rows = self.frame.iter().flat_map(|frame| &frame.containers);
-        rows.filter(|row| row.namespace == shown.0 && row.pod == shown.1).collect()
+        let is_of_pod = |row: &&ContainerFrame| row.namespace == shown.0 && row.pod == shown.1;
+        self.containers().filter(is_of_pod).collect()
     }
 
     /// Opens the pod of the selected row. A row without containers, such as `system`, does not
@@ -243,8 +281,7 @@ impl App {
             View::Victims => self.victims().get(at).map(|row| key(row)),
             View::Aggressors => self.aggressors().get(at).and_then(|row| {
                 let name = &row.aggressor;
-                let mut all = self.frame.iter().flat_map(|frame| &frame.containers);
-                all.find(|row| row.pod_name() == *name).map(key)
+                self.containers().find(|row| row.pod_name() == *name).map(key)
             }),
             _ => None,
         };

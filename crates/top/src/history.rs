@@ -130,6 +130,11 @@ impl History {
         self.pairs.retain(|_, track| track.iter().any(|value| !value.is_nan()));
     }
 
+    /// The containers that have a value.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.containers.keys()
+    }
+
     /// Values of a measure over the last `frames` frames, oldest first; fewer if there are not so
     /// many.
     pub(crate) fn values(&self, key: &Key, measure: Measure, frames: usize) -> Vec<f32> {

@@ -64,9 +64,9 @@ fn next<T: Copy + PartialEq>(all: &[T], one: T, is_back: bool) -> T {
     all[(at + step) % all.len()]
 }
 
-/// Containers of the frame that match the filter, in order; equal ones by name.
+/// Containers that match the filter, in order; equal ones by name.
 pub(crate) fn victims<'a>(
-    frame: &'a Frame,
+    containers: impl Iterator<Item = &'a ContainerFrame>,
     history: &History,
     filter: &str,
     sort: Sort,
@@ -80,7 +80,7 @@ pub(crate) fn victims<'a>(
         Sort::Lost => history.recently_lost(&key(row)),
         Sort::By(column) => column.value(row),
     };
-    let rows = frame.containers.iter().filter(is_shown);
+    let rows = containers.filter(is_shown);
     let mut rows: Vec<(f64, &ContainerFrame)> = rows.map(|row| (value(row), row)).collect();
     rows.sort_by(|(a, one), (b, other)| {
         b.total_cmp(a).then_with(|| full_name(one).cmp(&full_name(other)))
@@ -106,8 +106,10 @@ fn pod_name(row: &ContainerFrame) -> String {
 
 /// Name in the table: the container only where the pod has several.
 pub(crate) fn short_name(row: &ContainerFrame, frame: &Frame) -> String {
-    let of_pod = |other: &&ContainerFrame| other.pod == row.pod && other.namespace == row.namespace;
-    if frame.containers.iter().filter(of_pod).count() > 1 { full_name(row) } else { pod_name(row) }
+    let is_beside = |other: &ContainerFrame| {
+        other.pod == row.pod && other.namespace == row.namespace && other.container != row.container
+    };
+    if frame.containers.iter().any(is_beside) { full_name(row) } else { pod_name(row) }
 }
 
 /// A pod for which others wait.

@@ -56,7 +56,9 @@ fn title(
     let room = width.saturating_sub(place.chars().count());
     let name = text::fit(&rows::full_name(row), room, app.look);
     let name = format!("{}{place}", name.trim_end());
-    let mut facts = vec![format!("limit {}", text::cores(row.limit_cores))];
+    let mut facts: Vec<String> =
+        app.has_ended(row).then(|| "ended".to_owned()).into_iter().collect();
+    facts.push(format!("limit {}", text::cores(row.limit_cores)));
     facts.push(format!("request {}", text::cores(row.request_cores)));
     facts.push(text::clean(&row.qos_class));
     if !row.cpu_qos.is_empty() {
@@ -146,6 +148,7 @@ fn findings(app: &App, row: &ContainerFrame, width: usize) -> Vec<Line<'static>>
     let Some(advice) = app.advice.get(&key(row)) else {
         lines.push(Line::raw(match app.position {
             Some(_) => "  a recording has none; cpuwarden advise shows those of a running agent",
+            None if app.has_ended(row) => "  none: the container has ended",
             None => "  not available yet",
         }));
         return lines;

@@ -13,7 +13,7 @@ const NAME: usize = 16;
 const MEANINGS: &[(&str, &str)] = &[
     (
         "first letter",
-        "main cause of the delay: L its own limit, A a limit above it (the pod's), N other pods, S services of the host, C other threads (without the trace)",
+        "main cause of the delay: L its own limit, A a limit above it (the pod's), N other pods, S services of the host, C other threads (without the trace); x the container has ended",
     ),
     (
         "y, b",

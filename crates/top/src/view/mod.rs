@@ -15,6 +15,7 @@ use crate::app::{App, View};
 use crate::cause;
 use crate::history::key;
 use crate::look::Look;
+use crate::rows;
 use crate::text;
 
 /// Number of lines below which only the table is drawn.
@@ -133,10 +134,16 @@ impl App {
     fn sentence(&self, width: usize) -> Option<String> {
         let frame = self.frame.as_ref()?;
         let row = match &self.view {
-            View::Detail(shown) => frame.containers.iter().find(|row| key(row) == *shown)?,
+            View::Detail(shown) => {
+                let rows = self.containers_of(shown);
+                rows.into_iter().find(|row| key(row) == *shown)?
+            }
             View::Aggressors => return self.harm_sentence(width),
             _ => *self.victims().get(self.selection().0)?,
         };
+        if self.has_ended(row) {
+            return Some(format!("{}: has ended", rows::full_name(row)));
+        }
         Some(cause::sentence(row, frame, width, self.look))
     }
 

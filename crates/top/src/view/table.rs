@@ -123,7 +123,11 @@ fn line(
 ) -> Line<'static> {
     let look = app.look;
     let cause = Cause::of(row);
-    let letter = cause.map_or(' ', |(cause, _)| cause.letter());
+    let letter = match cause {
+        Some((cause, _)) => cause.letter(),
+        None if app.has_ended(row) => 'x',
+        None => ' ',
+    };
     let heat = look.heat(row.rates.lost());
     let mut spans = vec![Span::raw(" "), Span::styled(format!("{letter} "), heat)];
     for &(column, width) in columns {

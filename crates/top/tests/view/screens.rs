@@ -226,6 +226,46 @@ fn the_help_explains_every_key_and_column() {
 }
 
 #[test]
+fn a_container_that_ended_opens_with_its_five_minutes() {
+    let mut screen = Screen::new(SIZES[0]);
+    let without_spinner = |second| {
+        let mut frame = frame(second);
+        frame.containers.retain(|row| row.container != "spinner");
+        frame
+    };
+    screen.press(KeyCode::Enter);
+    screen.show(without_spinner(120));
+    let is_whole = |text: &str| {
+        assert!(
+            text.contains("/spinner: has ended") && text.contains("ended  limit 0.20"),
+            "{text}"
+        );
+        let own = text.lines().find(|line| line.starts_with("throttled, own")).unwrap();
+        assert!(own.contains('▇') && own.ends_with("-    83%"), "{text}");
+    };
+    is_whole(&screen.text());
+    screen.press(KeyCode::Esc);
+    let text = screen.text();
+    let rows = screen.rows();
+    let row = rows.iter().find(|row| row.contains("spinner")).unwrap();
+    assert!(row.starts_with(">x shop/che") && row.contains('▇'), "{text}");
+    // Its pod is still known as one with two containers, and a recording shows the same.
+    assert!(row.contains("/spinner"), "{text}");
+    let frames = (0..120).map(frame).chain([without_spinner(120)]).collect();
+    screen.app.apply(Update::Seek(frames));
+    for key in "/spinner".chars() {
+        screen.press(KeyCode::Char(key));
+    }
+    screen.press(KeyCode::Enter);
+    screen.press(KeyCode::Enter);
+    is_whole(&screen.text());
+    // Five minutes later it is forgotten.
+    screen.press(KeyCode::Esc);
+    (121..421).for_each(|second| screen.show(without_spinner(second)));
+    assert!(screen.text().contains("no container matches"), "{}", screen.text());
+}
+
+#[test]
 fn hostile_names_are_text() {
     let mut screen = Screen::empty(SIZES[0]);
     let mut hostile = frame(1);
