@@ -22,7 +22,7 @@ pub struct SnapshotArgs {
 /// The part of an agent's history to save.
 #[derive(Debug, Args)]
 pub struct PartArgs {
-    /// Time before now, at most ten minutes
+    /// Time before now, at most ten minutes, e.g. 90 (seconds) or 5m
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = within_the_history)]
     pub last: HumanDuration,
     /// File to write
@@ -32,7 +32,7 @@ pub struct PartArgs {
 
 /// Parses a time that the history covers.
 fn within_the_history(text: &str) -> Result<HumanDuration, String> {
-    let span: HumanDuration = text.parse()?;
+    let span = HumanDuration::from_seconds_or_text(text)?;
     let seconds = 1..=timeline::KEPT as u64;
     if seconds.contains(&span.0.as_secs()) {
         Ok(span)
@@ -61,4 +61,21 @@ pub fn save(client: &AgentClient, part: &PartArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::config(format!("--output: cannot write {path}: {error}")))?;
     output::show(&format!("{path}: {} bytes; open it with cpuwarden replay {path}\n", bytes.len()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_time_is_seconds_or_has_a_unit() {
+        for text in ["60", "60s", "1m"] {
+            assert_eq!(within_the_history(text).unwrap().0, Duration::from_secs(60), "{text}");
+        }
+        for text in ["0", "601", "11m", "soon", ""] {
+            assert!(within_the_history(text).is_err(), "{text}");
+        }
+    }
 }

@@ -11,6 +11,19 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct HumanDuration(pub Duration);
 
+impl HumanDuration {
+    /// Parses a duration of a command line; a number without a unit means seconds.
+    ///
+    /// # Errors
+    /// Names the text and the expected form.
+    pub fn from_seconds_or_text(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(seconds) => Ok(Self(Duration::from_secs(seconds))),
+            Err(_) => text.parse(),
+        }
+    }
+}
+
 impl FromStr for HumanDuration {
     type Err = String;
 

@@ -79,8 +79,7 @@ impl DemoArgs {
 
 /// Parses a time that is long enough to show something: `3` and `3s` mean the same.
 fn at_least<const SECONDS: u64>(text: &str) -> Result<HumanDuration, String> {
-    let seconds = text.parse().map(|seconds| HumanDuration(Duration::from_secs(seconds)));
-    let span = seconds.or_else(|_| text.parse::<HumanDuration>())?;
+    let span = HumanDuration::from_seconds_or_text(text)?;
     if span.0 < Duration::from_secs(SECONDS) {
         Err(format!("too short; use at least {SECONDS}s"))
     } else {
