@@ -57,9 +57,14 @@ impl Tmux {
 
     /// Runs this test binary as the view in the terminal.
     fn open(&self, panic_after: u32) {
+        self.open_with("", panic_after);
+    }
+
+    /// The same with further variables in the environment.
+    fn open_with(&self, variables: &str, panic_after: u32) {
         let program = std::env::current_exe().unwrap();
         let command = format!(
-            "{VARIABLE}={panic_after} {} view_process --exact --ignored --nocapture",
+            "{variables} {VARIABLE}={panic_after} {} view_process --exact --ignored --nocapture",
             program.display()
         );
         self.run(&["send-keys", &command, "Enter"]);
@@ -105,6 +110,28 @@ fn view_process() {
     let mut app = App::new(Look::from_env());
     top::run(&mut app, &mut Panicking { calls: 0, panic_after }, || false).unwrap();
     println!("left by a key");
+}
+
+/// The codes on the screen that set a color; those of bold, dim and reversed are not among them.
+fn colors(screen: &str) -> Vec<u32> {
+    let codes = screen.split("\x1b[").skip(1).filter_map(|rest| rest.split_once('m'));
+    let codes = codes.flat_map(|(codes, _)| codes.split([';', ':']));
+    let codes = codes.filter_map(|code| code.parse().ok());
+    codes.filter(|code| matches!(code, 30..=38 | 40..=48 | 90..=107)).collect()
+}
+
+#[test]
+fn no_color_turns_colors_off_on_the_terminal() {
+    for (variables, is_colored) in [("NO_COLOR=", true), ("NO_COLOR=1", false)] {
+        let tmux = Tmux::start();
+        tmux.open_with(variables, u32::MAX);
+        tmux.wait_for("q quit");
+        let screen = tmux.run(&["capture-pane", "-p", "-e"]);
+        assert!(screen.contains("\x1b["), "no style at all: {screen:?}");
+        assert_eq!(!colors(&screen).is_empty(), is_colored, "{variables}: {screen:?}");
+        tmux.run(&["send-keys", "q"]);
+        tmux.wait_for("left by a key");
+    }
 }
 
 #[test]
