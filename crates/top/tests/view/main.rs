@@ -6,3 +6,4 @@ mod keys;
 mod narrow;
 mod scene;
 mod screens;
+mod slow;
