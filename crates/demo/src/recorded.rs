@@ -21,6 +21,8 @@ use crate::{DemoArgs, DemoOutput, end};
 const RECORDING: &[u8] = include_bytes!("recorded/demo.cpuwarden");
 /// Time in the recording at which the demo begins: the bars of the last minute are then complete.
 const FIRST_MINUTE: Duration = Duration::from_secs(60);
+/// What to do next: a recording has no findings.
+const NEXT: &str = "try next: the demo as root, and then, in another terminal: cpuwarden advise";
 
 /// The recording in a file, deleted on drop.
 struct Recorded {
@@ -68,12 +70,7 @@ pub async fn show_recorded(
         return Ok(());
     }
     let page = Page::start(recorded.open()?, begin, args.free_address())?;
-    let notes = vec![
-        stage,
-        format!("page: {}; run the demo as root to measure", args.url(page.address(), "/")),
-        "Ctrl-C or q ends the demo; Space pauses, left and right move in time".to_owned(),
-    ];
-    let app = App::new(Look::from_env()).with_notes(notes);
+    let app = App::new(Look::from_env()).with_notes(notes(stage, &args.url(page.address(), "/")));
     let shown = replay::view(recording, begin, app, async {
         tokio::select! {
             () = end(args.time()) => {}
@@ -86,6 +83,15 @@ pub async fn show_recorded(
     shown
 }
 
+/// Lines above the view.
+fn notes(stage: String, page: &str) -> Vec<String> {
+    vec![
+        stage,
+        format!("page: {page}; {NEXT}"),
+        "Ctrl-C or q ends the demo; Space pauses, left and right move in time".to_owned(),
+    ]
+}
+
 fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
@@ -94,7 +100,9 @@ fn milliseconds(span: Duration) -> u64 {
 fn printed(recording: Recording, until: u64, stage: &str) -> String {
     let width = columns();
     let app = App::new(Look { color: false, ..Look::from_env() });
-    table::wrap(stage, width) + &replay::table(recording, until, app, width)
+    table::wrap(stage, width)
+        + &table::wrap(NEXT, width)
+        + &replay::table(recording, until, app, width)
 }
 
 /// The averages of the frames in this time, in the form of the demo's own table.
@@ -161,6 +169,23 @@ mod tests {
             pairs.filter(is).map(|pair| pair.wait).sum()
         };
         assert!(waits("encode", "index") > 10.0, "{}", waits("encode", "index"));
+    }
+
+    #[test]
+    fn the_recording_says_what_to_try_next() {
+        let [stage, next, keys] = &notes("stage".to_owned(), "http://127.0.0.1:9753/")[..] else {
+            panic!("not three notes")
+        };
+        assert_eq!(stage, "stage");
+        // Two lines of 80 columns.
+        assert!(next.ends_with(": cpuwarden advise") && next.len() < 150, "{next}");
+        assert!(keys.contains("Ctrl-C"), "{keys}");
+        let recorded = Recorded::unpack().unwrap();
+        let recording = recorded.open().unwrap();
+        let until = recording.span().0 + milliseconds(FIRST_MINUTE);
+        let text = printed(recording, until, "stage");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.starts_with(&format!("stage {NEXT} ")), "{text}");
     }
 
     #[test]
