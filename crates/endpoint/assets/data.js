@@ -27,17 +27,25 @@ export function lost(row) {
   return throttled(row) + waited;
 }
 
-/** Latest frame, and per container the time lost in each of the last 60 seconds. */
+/** Latest frame, per container the time lost in each of the last 60 seconds, and per pod the time that others waited for it. */
 export class Store {
-  frame = null;
-  heat = new Map();
-  harm = new Map();
+  #latest = { frame: null, heat: new Map(), harm: new Map() };
+  /** The same data at the time of a pause. */
+  #held = null;
   #seeded = 0;
   #source = null;
   #listeners = { frame: [], state: [] };
 
   on(event, listener) { this.#listeners[event].push(listener); }
   #emit(event, value) { for (const listener of this.#listeners[event]) listener(value); }
+
+  get #shown() { return this.#held ?? this.#latest; }
+  get frame() { return this.#shown.frame; }
+  get heat() { return this.#shown.heat; }
+  get harm() { return this.#shown.harm; }
+
+  /** Keeps the data as it is, or continues with the latest. */
+  hold(isHeld) { this.#held = isHeld ? structuredClone(this.#latest) : null; }
 
   connect() {
     this.#source?.close();
@@ -52,16 +60,17 @@ export class Store {
   }
 
   #observe(frame) {
-    const before = this.frame;
+    const latest = this.#latest;
+    const before = latest.frame;
     const ahead = before ? before.atMs - frame.atMs : -1;
     // A stream begins with a frame that may be known; a clock that was set back is no reason to stop.
     if (ahead >= 0 && ahead < 5000) { this.#emit("state", "live"); return; }
     const gap = before ? frame.atMs - before.atMs > 2500 * Math.max(1, frame.seconds) : true;
-    this.frame = frame;
-    this.#push(this.heat, new Map(frame.containers.map((row) => [keyOf(row), lost(row)])));
+    latest.frame = frame;
+    this.#push(latest.heat, new Map(frame.containers.map((row) => [keyOf(row), lost(row)])));
     const harm = new Map();
     for (const pair of frame.interference) harm.set(pairKey(pair.aggressor), (harm.get(pairKey(pair.aggressor)) ?? 0) + pair.wait);
-    this.#push(this.harm, harm);
+    this.#push(latest.harm, harm);
     if (gap && Date.now() - this.#seeded > 5000) this.#seed();
     this.#emit("state", "live");
     this.#emit("frame", frame);
@@ -93,10 +102,10 @@ export class Store {
           const known = names.filter((name) => row.measures[name][at] !== null);
           return known.length ? lost(Object.fromEntries(known.map((name) => [name, row.measures[name][at]]))) : null;
         });
-        this.heat.set(keyOf(row), values.slice(-MINUTE));
+        this.#latest.heat.set(keyOf(row), values.slice(-MINUTE));
       }
       this.#seedHarm(await get(`history?seconds=${MINUTE}&measure=contention&aggressors=${AGGRESSORS}`));
-      this.#emit("frame", this.frame);
+      this.#emit("frame", this.#latest.frame);
     } catch { /* The strips fill up from now on. */ }
   }
 
@@ -108,7 +117,7 @@ export class Store {
       pair.wait.forEach((wait, at) => { if (wait !== null) sums[at] = (sums[at] ?? 0) + wait; });
       harm.set(key, sums);
     }
-    for (const [key, sums] of harm) this.harm.set(key, sums.slice(-MINUTE));
+    for (const [key, sums] of harm) this.#latest.harm.set(key, sums.slice(-MINUTE));
   }
 
   /** Mean of the last five seconds: an order that does not jump every second. */

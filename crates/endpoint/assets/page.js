@@ -18,6 +18,7 @@ const EVERY = { matrix: 2, advice: 5, pod: 2 };
 
 let current = null;
 let paused = false;
+let connection = null;
 let frames = 0;
 
 function route() {
@@ -33,32 +34,44 @@ function route() {
     if (views[link.dataset.view] === next) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  announce();
   if (name !== "pod") next.update();
 }
+
+/** Why the figures are less than they could be, or later than the others. */
+function announce() {
+  const reason = store.frame ? notice(store.frame) : "";
+  const isLater = paused && viewName() in EVERY;
+  const text = [reason, isLater ? "The pause does not hold this view: its figures are of the time at which it was opened." : ""].filter(Boolean).join(" ");
+  find("notice").hidden = !text;
+  setText(find("notice"), text);
+}
+
+const viewName = () => Object.keys(views).find((key) => views[key] === current);
 
 function show(frame) {
   frames += 1;
   setText(find("node"), frame.node.name || "cpuwarden");
   document.title = `${frame.node.name || "node"} · cpuwarden`;
   facts(find("facts"), frame);
-  const text = notice(frame);
-  find("notice").hidden = !text;
-  setText(find("notice"), text);
-  const name = Object.keys(views).find((key) => views[key] === current);
-  if (frames % (EVERY[name] ?? 1) === 0 || frames === 1) current.update();
+  announce();
+  if (frames % (EVERY[viewName()] ?? 1) === 0 || frames === 1) current.update();
 }
 
-const STATES = { live: "live", paused: "paused", lost: "reconnecting" };
-function state(name) {
+const STATES = { connecting: "connecting", live: "live", paused: "paused", lost: "reconnecting" };
+function status() {
+  const name = paused ? "paused" : connection ?? "connecting";
   live.dataset.state = name;
   setText(live, STATES[name]);
 }
 
 function setPaused(value) {
   paused = value;
+  store.hold(paused);
   setText(pause, paused ? "Continue" : "Pause");
   pause.setAttribute("aria-pressed", String(paused));
-  state(paused ? "paused" : "live");
+  status();
+  announce();
   if (!paused && store.frame) show(store.frame);
 }
 
@@ -101,6 +114,6 @@ pause.addEventListener("click", () => setPaused(!paused));
 find("help").addEventListener("click", help);
 addEventListener("hashchange", route);
 store.on("frame", (frame) => { if (!paused) show(frame); });
-store.on("state", (name) => { if (!paused) state(name); });
+store.on("state", (name) => { connection = name; status(); });
 route();
 store.connect();

@@ -228,6 +228,55 @@ fn the_table_can_be_filtered_sorted_and_paused() {
 }
 
 #[test]
+fn a_pause_holds_the_figures_whatever_key_is_pressed() {
+    let server = Server::start(16, true).ten_seconds();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", server.address));
+    browser.wait_for("document.querySelector('.strip')?.ariaLabel.startsWith('last 10 seconds')");
+    browser.press("p");
+    browser.run(
+        "const stream = new EventSource('api/v1/stream');
+        stream.addEventListener('frame', (event) => { window.received = JSON.parse(event.data).atMs; });
+        window.figures = () => [...document.querySelectorAll('tbody tr')].map((row) => row.textContent + row.querySelector('.strip').ariaLabel).sort()",
+    );
+    let figures =
+        || browser.run("return [document.querySelector('.count')?.textContent, figures()]");
+    let press = |keys: &[&str]| keys.iter().for_each(|key| browser.press(key));
+    let victims = figures();
+    assert_eq!(victims[0], "16 of 16 containers");
+    press(&["a"]);
+    browser.wait_for("document.querySelector('[aria-label=Aggressors] tbody tr')");
+    let aggressors = figures();
+    for second in 11..14 {
+        server.second_of(second, 5);
+        let at = 1_700_000_000_000 + 1000 * second;
+        browser.wait_for(&format!("window.received == {at}"));
+    }
+    press(&["s"]);
+    assert_eq!(figures(), aggressors, "sorted");
+    press(&["Escape"]);
+    browser.wait_for("document.querySelector('[aria-label=Victims]')");
+    assert_eq!(figures(), victims, "another view and back");
+    press(&["j", "s"]);
+    assert_eq!(figures(), victims, "selected and sorted");
+    let filter = |text: &str| {
+        browser.run(&format!("const i = document.querySelector('input'); i.value = '{text}'; i.dispatchEvent(new Event('input'))"));
+    };
+    filter("pod-15");
+    assert_eq!(figures()[0], "1 of 16 containers");
+    filter("");
+    assert_eq!(figures(), victims, "filtered and not filtered");
+    let notice = "document.getElementById('notice')";
+    press(&["m"]);
+    browser
+        .wait_for(&format!("{notice}.textContent.includes('The pause does not hold this view')"));
+    press(&["Escape"]);
+    browser.wait_for(&format!("{notice}.hidden"));
+    press(&["p"]);
+    browser.wait_for("document.querySelector('.count').textContent == '5 of 5 containers'");
+}
+
+#[test]
 fn the_page_reconnects_after_the_agent_was_gone() {
     let server = Server::start(3, true).ten_seconds();
     let address = server.address;
@@ -236,6 +285,11 @@ fn the_page_reconnects_after_the_agent_was_gone() {
     browser.wait_for("document.getElementById('live').textContent == 'live'");
     assert!(server.stops_within(Duration::from_secs(10)));
     browser.wait_for("document.getElementById('live').textContent == 'reconnecting'");
+    browser.press("p");
+    browser.wait_for("document.getElementById('live').textContent == 'paused'");
+    browser.press("p");
+    // The end of a pause is no new connection.
+    assert_eq!(browser.run("return document.getElementById('live').textContent"), "reconnecting");
     let _again = Server::start_at(address, 3, true).ten_seconds();
     browser.wait_for("document.getElementById('live').textContent == 'live'");
 }

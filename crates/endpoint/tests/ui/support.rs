@@ -86,7 +86,16 @@ impl Server {
 
     /// As [`second`](Self::second), on a node with these CPUs.
     pub(crate) fn second_on(&self, second: u64, cpus: Vec<CpuPlace>) {
-        let mut snapshot = node(self.began, second, self.containers);
+        self.observe(second, self.containers, cpus);
+    }
+
+    /// As [`second`](Self::second), with another number of pods.
+    pub(crate) fn second_of(&self, second: u64, containers: u64) {
+        self.observe(second, containers, vec![place(0), place(1)]);
+    }
+
+    fn observe(&self, second: u64, containers: u64, cpus: Vec<CpuPlace>) {
+        let mut snapshot = node(self.began, second, containers);
         snapshot.node.cpu_info = cpus;
         self.timeline.observe(&snapshot);
         self.published.publish(snapshot);
