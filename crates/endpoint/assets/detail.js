@@ -1,7 +1,7 @@
 // One pod: its last minutes, its aggressors and victims, CPUs, runtime, and findings with the change.
 
 import { change, command, evidence, severity, title as titleOf } from "./advice.js";
-import { NONE, chart, cores, h, meter, ms, percent, podName, seconds, setText } from "./draw.js";
+import { NONE, chart, clock, cores, h, meter, ms, percent, podName, seconds, setText } from "./draw.js";
 import { get, pairKey } from "./data.js";
 
 const CHARTS = [
@@ -97,11 +97,10 @@ function card({ title, unit, lines, format, top }, series, row, times) {
   return panel;
 }
 
-const clock = (time) => time ? new Date(time).toLocaleTimeString() : "";
-
 /** Begin and end of a chart's time, and its scale. */
 function axis(times, scale) {
-  return h("p", { class: "axis" }, h("span", null, clock(times[0])), scale, h("span", null, clock(times.at(-1))));
+  const end = (time) => h("span", null, time ? `${clock(time)} UTC` : "");
+  return h("p", { class: "axis" }, end(times[0]), scale, end(times.at(-1)));
 }
 
 /** Text with the values at the pointer. */
@@ -110,7 +109,7 @@ function readout(root, times, text) {
   root.addEventListener("pointermove", (event) => {
     const box = root.getBoundingClientRect();
     const at = Math.max(0, Math.min(times.length - 1, Math.round(((event.clientX - box.left) / box.width) * (times.length - 1))));
-    setText(element, times[at] ? `${clock(times[at])}: ${text(at)}` : "\u00a0");
+    setText(element, times[at] ? `${clock(times[at])} UTC: ${text(at)}` : "\u00a0");
   });
   root.addEventListener("pointerleave", () => setText(element, "\u00a0"));
   return element;

@@ -55,6 +55,9 @@ export function seconds(value) {
   return value < 0.095 ? `${(value * 1000).toFixed(0)} ms` : value < 9.95 ? `${value.toFixed(1)} s` : `${value.toFixed(0)} s`;
 }
 
+/** Time of day in UTC, as in `cpuwarden top` and `replay --at`, of milliseconds since the epoch. */
+export const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
+
 export function podName(pod) {
   if (!pod.pod) return pod.namespace === "system" ? "system (outside pods)" : pod.namespace === "other" ? "all other pods" : pod.namespace;
   return pod.namespace ? `${pod.namespace}/${pod.pod}` : pod.pod;

@@ -120,6 +120,11 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", &features);
     }
 
+    /// Sets the time zone, such as `Asia/Tokyo`.
+    pub(crate) fn set_time_zone(&self, zone: &str) {
+        self.devtools("Emulation.setTimezoneOverride", &json!({ "timezoneId": zone }));
+    }
+
     /// Writes a picture of the tab.
     pub(crate) fn screenshot(&self, file: &Path) {
         let image =

@@ -277,6 +277,25 @@ fn a_pause_holds_the_figures_whatever_key_is_pressed() {
 }
 
 #[test]
+fn times_are_in_utc_wherever_the_browser_is() {
+    let server = Server::start(3, true).ten_seconds();
+    let browser = Browser::start();
+    browser.set_time_zone("Asia/Tokyo");
+    browser.open(&format!("http://{}/#pod/uid-0", server.address));
+    browser.wait_for("document.getElementById('facts').textContent.includes('at 22:13:30 UTC')");
+    browser.wait_for("document.querySelector('.axis')");
+    let ends = "[...document.querySelector('.axis').children].map((end) => end.textContent)";
+    let ends = browser.run(&format!("return {ends}"));
+    assert_eq!((&ends[0], &ends[2]), (&json!("22:13:21 UTC"), &json!("22:13:30 UTC")));
+    browser.run(
+        "const chart = document.querySelector('.chart');
+        const clientX = chart.getBoundingClientRect().right;
+        chart.dispatchEvent(new PointerEvent('pointermove', { clientX }))",
+    );
+    assert_shown(&browser, "22:13:30 UTC: used ");
+}
+
+#[test]
 fn the_page_reconnects_after_the_agent_was_gone() {
     let server = Server::start(3, true).ten_seconds();
     let address = server.address;
