@@ -32,6 +32,8 @@ export class Store {
   #latest = { frame: null, heat: new Map(), harm: new Map() };
   /** The same data at the time of a pause. */
   #held = null;
+  /** Time of the latest new frame, or of the start, of performance.now(). */
+  heardAt = performance.now();
   #seeded = 0;
   #source = null;
   #listeners = { frame: [], state: [] };
@@ -67,6 +69,7 @@ export class Store {
     if (ahead >= 0 && ahead < 5000) { this.#emit("state", "live"); return; }
     const gap = before ? frame.atMs - before.atMs > 2500 * Math.max(1, frame.seconds) : true;
     latest.frame = frame;
+    this.heardAt = performance.now();
     this.#push(latest.heat, new Map(frame.containers.map((row) => [keyOf(row), lost(row)])));
     const harm = new Map();
     for (const pair of frame.interference) harm.set(pairKey(pair.aggressor), (harm.get(pairKey(pair.aggressor)) ?? 0) + pair.wait);

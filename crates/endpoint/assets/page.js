@@ -58,11 +58,16 @@ function show(frame) {
   if (frames % (EVERY[viewName()] ?? 1) === 0 || frames === 1) current.update();
 }
 
+/** Time without a new frame after which the figures are not live, milliseconds. */
+const SILENT = 5000;
 const STATES = { connecting: "connecting", live: "live", paused: "paused", lost: "reconnecting" };
 function status() {
-  const name = paused ? "paused" : connection ?? "connecting";
+  const silent = performance.now() - store.heardAt;
+  // With longer sample intervals, frames are rarer.
+  const isSilent = silent > Math.max(SILENT, 2500 * (store.frame?.seconds ?? 0));
+  const name = paused ? "paused" : connection === "lost" ? "lost" : isSilent ? "silent" : connection ?? "connecting";
   live.dataset.state = name;
-  setText(live, STATES[name]);
+  setText(live, STATES[name] ?? `no data for ${Math.floor(silent / 1000)} s`);
 }
 
 function setPaused(value) {
@@ -115,5 +120,6 @@ find("help").addEventListener("click", help);
 addEventListener("hashchange", route);
 store.on("frame", (frame) => { if (!paused) show(frame); });
 store.on("state", (name) => { connection = name; status(); });
+setInterval(status, 1000);
 route();
 store.connect();

@@ -300,8 +300,10 @@ fn the_page_reconnects_after_the_agent_was_gone() {
     let server = Server::start(3, true).ten_seconds();
     let address = server.address;
     let browser = Browser::start();
-    browser.open(&format!("http://{address}/"));
-    browser.wait_for("document.getElementById('live').textContent == 'live'");
+    while_time_passes(&server, || {
+        browser.open(&format!("http://{address}/"));
+        browser.wait_for("document.getElementById('live').textContent == 'live'");
+    });
     assert!(server.stops_within(Duration::from_secs(10)));
     browser.wait_for("document.getElementById('live').textContent == 'reconnecting'");
     browser.press("p");
@@ -309,6 +311,25 @@ fn the_page_reconnects_after_the_agent_was_gone() {
     browser.press("p");
     // The end of a pause is no new connection.
     assert_eq!(browser.run("return document.getElementById('live').textContent"), "reconnecting");
-    let _again = Server::start_at(address, 3, true).ten_seconds();
-    browser.wait_for("document.getElementById('live').textContent == 'live'");
+    let again = Server::start_at(address, 3, true).ten_seconds();
+    while_time_passes(&again, || {
+        browser.wait_for("document.getElementById('live').textContent == 'live'");
+    });
+}
+
+#[test]
+fn the_page_reports_that_no_data_comes() {
+    let server = Server::start(3, true).ten_seconds();
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", server.address));
+    let state = "document.getElementById('live').dataset.state";
+    browser.wait_for(&format!("{state} == 'silent'"));
+    let text = "document.getElementById('live').textContent";
+    browser.wait_for(&format!("/^no data for \\d+ s$/.test({text})"));
+    while_time_passes(&server, || browser.wait_for(&format!("{state} == 'live'")));
+    // A pause shows old figures on purpose.
+    browser.press("p");
+    browser.wait_for(&format!("{state} == 'paused'"));
+    browser.press("p");
+    browser.wait_for(&format!("{state} == 'silent'"));
 }
