@@ -67,6 +67,7 @@ impl History {
         let (timeline, origin) = (self.timeline.clone(), origin(config));
         Some(Ui {
             timeline: self.timeline.clone(),
+            is_replay: false,
             version: build.version,
             revision: build.revision,
             topology: Box::new(move || {

@@ -226,6 +226,7 @@ fn a_replay_serves_the_page_and_the_api_on_the_recording() {
     }
     let again = json(address, "/api/v1/node");
     assert_eq!(again["node"]["name"], "node-1", "{again}");
+    assert_eq!(again["recording"], true, "{again}");
 
     let pid = Pid::from_child(&replay.0);
     kill_process(pid, Signal::TERM).unwrap();

@@ -38,6 +38,9 @@ export function change(finding) {
   return fields.join(", ");
 }
 
+/** Shown instead of findings, which recordings do not contain. */
+export const NO_FINDINGS = "A recording has no findings.";
+
 export const severity = (finding) => h("span", { class: `severity ${finding.severity}` }, finding.severity);
 
 /** Copies a text; without a clipboard, which only secure origins have, by selecting it. */
@@ -85,6 +88,8 @@ export class Advice {
   }
 
   #draw(reports) {
+    // The event that reports the kind draws again.
+    if (this.store.recording === null) return;
     const rank = ([, finding]) => (finding.severity === "warning" ? 0 : 2) + (finding.patch ? 0 : 1);
     const all = reports.flatMap((report) => report.findings.map((finding) => [report, finding])).sort((a, b) => rank(a) - rank(b));
     const uids = new Map((this.store.frame?.containers ?? []).map((row) => [pairKey(row), row.uid]));
@@ -92,7 +97,8 @@ export class Advice {
     this.table.hidden = !all.length;
     this.empty.hidden = all.length > 0;
     const pending = [...new Set(reports.map((report) => report.notEnoughHistory).filter(Boolean))];
-    setText(this.empty, reports.length ? "Nothing to change so far." : "No containers.");
+    setText(this.empty, this.store.recording ? NO_FINDINGS : reports.length ? "Nothing to change so far." : "No containers.");
+    if (this.store.recording) { setText(this.note, ""); return; }
     const affected = new Set(all.map(([report]) => report)).size;
     setText(this.note, [`${all.length} finding${all.length === 1 ? "" : "s"} in ${affected} of ${reports.length} containers`, pending.length === 1 ? pending[0] : pending.length ? "some advice needs more history" : ""].filter(Boolean).join("; "));
   }

@@ -32,11 +32,14 @@ export class Store {
   #latest = { frame: null, heat: new Map(), harm: new Map() };
   /** The same data at the time of a pause. */
   #held = null;
+  /** Whether the frames are those of a recording; `null` until the agent has said so. */
+  recording = null;
+  #isKindKnown = false;
   /** Time of the latest new frame, or of the start, of performance.now(). */
   heardAt = performance.now();
   #seeded = 0;
   #source = null;
-  #listeners = { frame: [], state: [] };
+  #listeners = { frame: [], state: [], kind: [] };
 
   on(event, listener) { this.#listeners[event].push(listener); }
   #emit(event, value) { for (const listener of this.#listeners[event]) listener(value); }
@@ -53,6 +56,8 @@ export class Store {
     this.#source?.close();
     const source = new EventSource("api/v1/stream");
     this.#source = source;
+    // Another process may have taken the address.
+    source.addEventListener("open", () => { this.#isKindKnown = false; });
     source.addEventListener("frame", (event) => this.#observe(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       this.#emit("state", "lost");
@@ -61,7 +66,18 @@ export class Store {
     });
   }
 
+  async #askKind() {
+    this.#isKindKnown = true;
+    try {
+      const { recording } = await get("node");
+      if (recording === this.recording) return;
+      this.recording = recording;
+      this.#emit("kind", recording);
+    } catch { this.#isKindKnown = false; }
+  }
+
   #observe(frame) {
+    if (!this.#isKindKnown) this.#askKind();
     const latest = this.#latest;
     const before = latest.frame;
     const ahead = before ? before.atMs - frame.atMs : -1;

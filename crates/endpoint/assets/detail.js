@@ -1,6 +1,6 @@
 // One pod: its last minutes, its aggressors and victims, CPUs, runtime, and findings with the change.
 
-import { change, command, evidence, severity, title as titleOf } from "./advice.js";
+import { NO_FINDINGS, change, command, evidence, severity, title as titleOf } from "./advice.js";
 import { NONE, chart, clock, cores, h, meter, ms, percent, podName, seconds, setText } from "./draw.js";
 import { get, pairKey } from "./data.js";
 
@@ -66,7 +66,7 @@ export class Detail {
     this.content.replaceChildren(
       h("div", { class: "title" }, h("h1", null, pod.pod), h("span", { class: "dim" }, pod.namespace), tags, this.note),
       ...pod.containers.map((row) => this.#container(pod, row)),
-      h("div", { class: "cards advice" }, findings(pod, this.state), aggressors(pod, this.store)),
+      h("div", { class: "cards advice" }, findings(pod, this.state, this.store), aggressors(pod, this.store)),
       h("div", { class: "cards" }, victims(pod, this.store), cpus(pod), runtimes(pod)));
     this.content.querySelectorAll("pre").forEach((pre, at) => { pre.scrollLeft = scroll[at] ?? 0; });
   }
@@ -164,10 +164,12 @@ function cpus(pod) {
   return h("div", { class: "panel card" }, h("h2", null, "CPUs"), h("p", null, "CPUs that each container may use."), h("div", { class: "bars" }, pod.containers.flatMap((row) => [h("span", null, row.container), h("b", null, row.cpus ?? NONE)])), pins);
 }
 
-function findings(pod, state) {
+function findings(pod, state, store) {
   const panel = h("div", { class: "panel card" }, h("h2", null, "Findings"));
   const all = pod.advice.flatMap((report) => report.findings.map((finding) => [report, finding]));
-  if (!all.length) panel.append(h("p", null, "Nothing to change so far."));
+  // Until the kind is known, neither may be true.
+  const none = store.recording === null ? "" : store.recording ? NO_FINDINGS : "Nothing to change so far.";
+  if (!all.length) panel.append(h("p", null, none));
   for (const [report, finding] of all) {
     const text = change(finding);
     panel.append(h("div", { class: "finding" },

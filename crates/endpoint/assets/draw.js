@@ -58,6 +58,9 @@ export function seconds(value) {
 /** Time of day in UTC, as in `cpuwarden top` and `replay --at`, of milliseconds since the epoch. */
 export const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
 
+/** As `clock`, with the date and the zone. */
+export const dateTime = (ms) => `${new Date(ms).toISOString().slice(0, 10)} ${clock(ms)} UTC`;
+
 export function podName(pod) {
   if (!pod.pod) return pod.namespace === "system" ? "system (outside pods)" : pod.namespace === "other" ? "all other pods" : pod.namespace;
   return pod.namespace ? `${pod.namespace}/${pod.pod}` : pod.pod;

@@ -1,10 +1,10 @@
 // The node: facts in the header, and the topology.
 
-import { clock, h, loadStep, percent, setText } from "./draw.js";
+import { clock, dateTime, h, loadStep, percent, setText } from "./draw.js";
 import { get } from "./data.js";
 
-/** The line below the header. */
-export function facts(element, frame) {
+/** The line below the header. `isRecording` adds the date. */
+export function facts(element, frame, isRecording) {
   const busy = frame.node.cpus.map((cpu) => cpu.busy).filter((value) => value !== undefined);
   const list = [
     ["CPUs", `${frame.node.cpus.length}`, "Online CPUs"],
@@ -14,7 +14,7 @@ export function facts(element, frame) {
     ["stolen", frame.node.steal > 0.0005 ? `${(frame.node.steal * 1000).toFixed(0)} ms/s` : null, "Time that the hypervisor gave to others, summed over CPUs"],
     ["containers", `${frame.containers.length}`, "Running containers of pods"],
     ["trace", frame.node.trace.mode, "Scheduler trace: without it, the causes of waits are not known"],
-    ["at", `${clock(frame.atMs)} UTC`, "End of the second that is shown"],
+    ["at", isRecording ? dateTime(frame.atMs) : `${clock(frame.atMs)} UTC`, "End of the second that is shown"],
     ["contention by class", classes(frame.node.contention), "Contention of the pods of each QoS class: at least and at most"],
   ].filter(([, value]) => value !== null);
   while (element.children.length > list.length) element.lastElementChild.remove();
@@ -55,6 +55,9 @@ const groups = (list, key) => {
   return [...map];
 };
 
+/** Owner of the CPUs of a recording. */
+const UNKNOWN = "unknown";
+
 export class Topology {
   constructor(store) {
     this.store = store;
@@ -77,12 +80,14 @@ export class Topology {
 
   #draw() {
     const load = new Map((this.store.frame?.node.cpus ?? []).map((cpu) => [cpu.cpu, cpu.busy]));
-    const owners = [...new Set(this.topology.cpus.map((cpu) => cpu.owner))].filter((owner) => owner !== "share").sort();
-    const mark = (owner) => owner === "share" ? 0 : (owners.indexOf(owner) % 5) + 1;
-    this.owners.replaceChildren(...(owners.length ? [h("li", null, "Owner of CPUs outside the shared pool:"), ...owners.map((owner) => h("li", null, h("i", { class: `owner o-${mark(owner)}` }), owner))] : [h("li", null, "All CPUs are in the shared pool.")]));
+    const all = new Set(this.topology.cpus.map((cpu) => cpu.owner));
+    const owners = [...all].filter((owner) => owner !== "share" && owner !== UNKNOWN).sort();
+    const mark = (owner) => owners.includes(owner) ? (owners.indexOf(owner) % 5) + 1 : 0;
+    const none = all.has(UNKNOWN) ? "The owners of CPUs are not known: a recording does not have them." : "All CPUs are in the shared pool.";
+    this.owners.replaceChildren(...(owners.length ? [h("li", null, "Owner of CPUs outside the shared pool:"), ...owners.map((owner) => h("li", null, h("i", { class: `owner o-${mark(owner)}` }), owner))] : [h("li", null, none)]));
     const cell = (cpu) => {
       const busy = load.get(cpu.cpu) ?? cpu.busy;
-      return h("div", { class: `cpu load-${loadStep(busy)} o-${mark(cpu.owner)}`, title: `CPU ${cpu.cpu}: ${percent(busy)} busy, ${cpu.owner}${cpu.kind ? `, ${cpu.kind} core` : ""}` }, h("b", null, `CPU ${cpu.cpu}`), percent(busy));
+      return h("div", { class: `cpu load-${loadStep(busy)} o-${mark(cpu.owner)}`, title: `CPU ${cpu.cpu}: ${percent(busy)} busy${cpu.owner === UNKNOWN ? "" : `, ${cpu.owner}`}${cpu.kind ? `, ${cpu.kind} core` : ""}` }, h("b", null, `CPU ${cpu.cpu}`), percent(busy));
     };
     const cores = (cpus) => h("div", { class: "cores" }, groups(cpus, "core").map(([, threads]) => h("div", { class: "core" }, threads.map(cell))));
     const caches = (cpus) => groups(cpus, "l3").map(([cache, list]) => h("div", { class: "cache" }, h("h3", null, cache === null ? "no L3 cache" : `L3 cache ${cache}`), cores(list)));

@@ -1,7 +1,7 @@
 // The page: views, keys, and the live state.
 
 import { Advice } from "./advice.js";
-import { h, setText } from "./draw.js";
+import { dateTime, h, setText } from "./draw.js";
 import { Store } from "./data.js";
 import { Aggressors, COLUMNS, Matrix, Victims } from "./pods.js";
 import { Detail } from "./detail.js";
@@ -51,23 +51,26 @@ const viewName = () => Object.keys(views).find((key) => views[key] === current);
 
 function show(frame) {
   frames += 1;
+  status();
   setText(find("node"), frame.node.name || "cpuwarden");
   document.title = `${frame.node.name || "node"} · cpuwarden`;
-  facts(find("facts"), frame);
+  facts(find("facts"), frame, store.recording);
   announce();
   if (frames % (EVERY[viewName()] ?? 1) === 0 || frames === 1) current.update();
 }
 
 /** Time without a new frame after which the figures are not live, milliseconds. */
 const SILENT = 5000;
-const STATES = { connecting: "connecting", live: "live", paused: "paused", lost: "reconnecting" };
+const STATES = { connecting: "connecting", live: "live", paused: "paused", lost: "reconnecting", recording: "" };
 function status() {
   const silent = performance.now() - store.heardAt;
-  // With longer sample intervals, frames are rarer.
-  const isSilent = silent > Math.max(SILENT, 2500 * (store.frame?.seconds ?? 0));
-  const name = paused ? "paused" : connection === "lost" ? "lost" : isSilent ? "silent" : connection ?? "connecting";
+  // With longer sample intervals, frames are rarer; a recording ends.
+  const isSilent = !store.recording && silent > Math.max(SILENT, 2500 * (store.frame?.seconds ?? 0));
+  const running = store.recording ? "recording" : store.recording === null ? "connecting" : "live";
+  const name = paused ? "paused" : connection === "lost" ? "lost" : isSilent ? "silent" : running;
   live.dataset.state = name;
-  setText(live, STATES[name] ?? `no data for ${Math.floor(silent / 1000)} s`);
+  const recorded = store.recording && store.frame ? `recording ${dateTime(store.frame.atMs)}` : "";
+  setText(live, [STATES[name] ?? `no data for ${Math.floor(silent / 1000)} s`, recorded].filter(Boolean).join(", "));
 }
 
 function setPaused(value) {
@@ -120,6 +123,11 @@ find("help").addEventListener("click", help);
 addEventListener("hashchange", route);
 store.on("frame", (frame) => { if (!paused) show(frame); });
 store.on("state", (name) => { connection = name; status(); });
+store.on("kind", () => {
+  status();
+  if (store.frame) show(store.frame);
+  current.update(true);
+});
 setInterval(status, 1000);
 route();
 store.connect();

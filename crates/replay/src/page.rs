@@ -148,6 +148,7 @@ fn views(timeline: &Timeline, origin: Origin) -> Ui {
     let (of_topology, of_recording) = (timeline.clone(), timeline.clone());
     Ui {
         timeline: timeline.clone(),
+        is_replay: true,
         version: env!("CARGO_PKG_VERSION"),
         revision: console::REVISION,
         topology: Box::new(move || {

@@ -21,6 +21,8 @@ const AGGRESSORS: usize = 6;
 pub(super) struct NodeAnswer {
     version: &'static str,
     revision: &'static str,
+    /// Whether the seconds are those of a recording, not of a running agent.
+    recording: bool,
     /// End of the latest frame, milliseconds since the epoch.
     at_ms: u64,
     node: NodeFrame,
@@ -90,6 +92,7 @@ impl NodeAnswer {
         Self {
             version: views.version,
             revision: views.revision,
+            recording: views.is_replay,
             at_ms: frame.at_ms,
             node: frame.node,
             features: features.map(feature).collect(),

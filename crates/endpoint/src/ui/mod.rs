@@ -27,6 +27,8 @@ pub type View = Box<dyn Fn() -> anyhow::Result<Value> + Send + Sync>;
 pub struct Ui {
     /// The history.
     pub timeline: Timeline,
+    /// Whether the history is that of a recording, not of a running agent.
+    pub is_replay: bool,
     /// Version of the agent.
     pub version: &'static str,
     /// Commit of the agent's build.
@@ -53,6 +55,7 @@ const DOCTOR_FOR: Duration = Duration::from_secs(60);
 pub(crate) struct Views {
     sources: Sources,
     timeline: Timeline,
+    is_replay: bool,
     version: &'static str,
     revision: &'static str,
     topology: Cached,
@@ -70,10 +73,11 @@ pub(crate) struct Views {
 
 impl Views {
     pub(crate) fn new(ui: Ui, sources: Sources, is_protected: bool) -> Self {
-        let Ui { timeline, version, revision, topology, pins, doctor, recording } = ui;
+        let Ui { timeline, is_replay, version, revision, topology, pins, doctor, recording } = ui;
         Self {
             sources,
             timeline,
+            is_replay,
             version,
             revision,
             topology: Cached::new(topology, VIEW_FOR),

@@ -200,6 +200,7 @@ fn pods_are_listed_worst_first_and_in_detail() {
     assert_eq!(history["pairs"], json!([]));
     let node = server.json("/api/v1/node");
     assert_eq!((&node["node"]["name"], &node["version"]), (&json!("n1"), &json!("1.2.3")));
+    assert_eq!(node["recording"], false);
 }
 
 #[test]

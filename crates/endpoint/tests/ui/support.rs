@@ -159,6 +159,7 @@ fn views(timeline: Timeline, doctor: View) -> Ui {
     ]);
     Ui {
         timeline,
+        is_replay: false,
         version: "1.2.3",
         revision: "abc",
         topology: Box::new(move || Ok(topology.clone())),
