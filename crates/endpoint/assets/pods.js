@@ -12,7 +12,7 @@ const used = (row) => row.limitCores ? (row.usageCores ?? 0) / row.limitCores : 
 /** Columns of the victims: label, unit, explanation, value to sort by. */
 export const COLUMNS = [
   { id: "name", label: "Pod", text: true, help: "Namespace, pod and container. Worst first: most time lost to limits, neighbors and the system in the last five seconds." },
-  { id: "minute", label: "Last minute", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right: gray none, yellow below 20 %, orange below 50 %, red a whole second or more per second." },
+  { id: "minute", label: "Last minute", unit: "order: last 5 seconds", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right; sorted by the mean of the last five. Gray none, yellow below 20 %, orange below 50 %, red a whole second or more per second." },
   { id: "use", label: "Use / limit", unit: "cores", help: "CPU used in this second, and the lowest limit that applies to the container or to a cgroup above it. The bar turns orange at 90 % of the limit.", by: used },
   { id: "throttledShare", label: "Throttled", unit: "share of time", help: "Share of the time in which its own CPU limit stopped it. Raising or removing the limit ends this.", by: (row) => row.throttledShare ?? 0 },
   { id: "throttledAncestor", label: "Ancestor", unit: "ms per s", help: "Time stopped by a limit of the pod or of a cgroup above it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
