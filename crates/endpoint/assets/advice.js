@@ -68,16 +68,31 @@ export function command(text, state) {
 }
 
 const COLUMNS = ["Pod", "Finding", "Figures", "Change"];
+/** Rows shown before a button offers the rest: about as many as a screen has. */
+const SHOWN = 12;
+/** Figures that are a share of time lost, or seconds lost per second. */
+const EFFECTS = ["throttledShare", "throttledSecondsPerSecond", "contentionShare", "victimWaitShare"];
 
-/** All findings of the node: warnings first, and of these the ones with a change. */
+const effect = (finding) => Math.max(0, ...EFFECTS.map((name) => finding.evidence[name] ?? 0));
+
+/** Warnings first; of these the ones with a change, then with a measured effect; then by effect. */
+function byUrgency(a, b) {
+  const rank = (finding) => (finding.severity === "warning" ? 0 : 3) + (finding.patch ? 0 : effect(finding) > 0 ? 1 : 2);
+  return rank(a) - rank(b) || effect(b) - effect(a);
+}
+
+/** All findings of the node, most urgent first. */
 export class Advice {
+  all = false;
+
   constructor(store) {
     this.store = store;
     this.note = h("span", { class: "count" });
     this.body = h("tbody");
     this.empty = h("p", { class: "empty" }, "Loading …");
+    this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => { this.all = true; this.update(); } });
     this.table = h("table", { class: "list advice", hidden: true }, h("thead", null, h("tr", null, COLUMNS.map((name) => h("th", { scope: "col", class: "text" }, h("span", { class: "label" }, name))))), this.body);
-    this.element = h("section", { "aria-label": "Advice" }, h("div", { class: "tools" }, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty));
+    this.element = h("section", { "aria-label": "Advice" }, h("div", { class: "tools" }, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
   }
 
   async update() {
@@ -90,10 +105,12 @@ export class Advice {
   #draw(reports) {
     // The event that reports the kind draws again.
     if (this.store.recording === null) return;
-    const rank = ([, finding]) => (finding.severity === "warning" ? 0 : 2) + (finding.patch ? 0 : 1);
-    const all = reports.flatMap((report) => report.findings.map((finding) => [report, finding])).sort((a, b) => rank(a) - rank(b));
+    const all = reports.flatMap((report) => report.findings.map((finding) => [report, finding])).sort(([, a], [, b]) => byUrgency(a, b));
+    const shown = this.all ? all : all.slice(0, SHOWN);
     const uids = new Map((this.store.frame?.containers ?? []).map((row) => [pairKey(row), row.uid]));
-    this.body.replaceChildren(...all.map(([report, finding]) => this.#row(report, finding, uids.get(pairKey(report)))));
+    this.body.replaceChildren(...shown.map(([report, finding]) => this.#row(report, finding, uids.get(pairKey(report)))));
+    this.more.hidden = shown.length === all.length;
+    setText(this.more, `Show the other ${all.length - shown.length}`);
     this.table.hidden = !all.length;
     this.empty.hidden = all.length > 0;
     const pending = [...new Set(reports.map((report) => report.notEnoughHistory).filter(Boolean))];

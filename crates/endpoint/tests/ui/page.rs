@@ -194,6 +194,55 @@ fn findings_show_their_change_the_command_and_injected_variables_as_text() {
 }
 
 #[test]
+fn findings_with_a_change_and_a_large_effect_come_first_and_infos_last() {
+    let server = Server::start(3, true).ten_seconds();
+    let finding = |kind: &str, severity: &str, share: f64, has_patch: bool| {
+        let evidence = if share > 0.0 { json!({ "throttledShare": share }) } else { json!({}) };
+        let mut finding =
+            json!({ "kind": kind, "severity": severity, "evidence": evidence, "windows": 0 });
+        if has_patch {
+            finding["patch"] = json!({ "spec": {} });
+        }
+        finding
+    };
+    let mut findings = vec![
+        finding("request-above-use", "info", 0.0, true),
+        finding("no-memory-limit", "warning", 0.0, false),
+        finding("throttled-by-ancestor", "warning", 0.9, false),
+        finding("limit-too-tight-for-bursts", "warning", 0.1, true),
+        finding("throttled-by-own-quota", "warning", 0.5, true),
+    ];
+    findings.extend(vec![finding("heap-limit-unset", "info", 0.0, false); 10]);
+    let mut report = serde_json::to_value(full_report()).unwrap();
+    report["findings"] = findings.into();
+    let answer = json!({ "containers": [report] });
+    let browser = Browser::start();
+    browser.open(&format!("http://{}/", server.address));
+    browser.wait_for(VICTIMS);
+    browser.run(&format!("window.fetch = async () => new Response(JSON.stringify({answer}))"));
+    browser.press("f");
+    browser.wait_for("document.querySelector('.advice tbody tr')");
+    let titles = browser.run(
+        "return [...document.querySelectorAll('.advice tbody tr')].map((row) => row.children[1].firstChild.textContent)",
+    );
+    let expected = [
+        "Throttled by its own limit",
+        "Limit too tight for bursts",
+        "Throttled by a limit above it",
+        "No memory limit",
+        "Request far above use",
+    ];
+    assert_eq!(&titles.as_array().unwrap()[..5], &expected.map(Value::from)[..], "{titles}");
+    assert_eq!(titles.as_array().unwrap().len(), 12, "a part of them");
+    let more = "document.querySelector('[aria-label=Advice] .more')";
+    let button = browser.run(&format!("return [{more}.hidden, {more}.textContent]"));
+    assert_eq!(button, json!([false, "Show the other 3"]));
+    browser.run(&format!("{more}.click()"));
+    browser.wait_for("document.querySelectorAll('.advice tbody tr').length == 15");
+    assert_eq!(browser.run(&format!("return {more}.hidden")), true);
+}
+
+#[test]
 fn the_table_can_be_filtered_sorted_and_paused() {
     let server = Server::start(16, true).ten_seconds();
     let browser = Browser::start();
