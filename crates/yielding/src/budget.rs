@@ -36,7 +36,8 @@ pub(crate) struct UsageMeter {
 }
 
 impl UsageMeter {
-    /// Use since the last reading; unknown for the first one.
+    /// Use since the last snapshot; unknown for the first one and for a repeated one. The sampler
+    /// may have a longer interval than the passes.
     pub(crate) fn read(
         &mut self,
         hierarchy: &Hierarchy,
@@ -47,6 +48,9 @@ impl UsageMeter {
     ) -> Usage {
         let mut usage = Usage::default();
         let Some(now) = snapshot.read_at else { return usage };
+        if self.last.is_some_and(|(then, _)| then == now) {
+            return usage;
+        }
         let node_ns = node_ns(hierarchy);
         let containers = self.containers.read(&snapshot.containers);
         let before = self.last.replace((now, node_ns));
@@ -122,6 +126,12 @@ mod tests {
 
     /// The use of a node of 10 CPUs at each second, from the CPU time of the node and its rows.
     fn uses(seconds: Vec<(u64, Vec<ContainerRow>)>) -> Vec<Option<NodeUsage>> {
+        let seconds = seconds.into_iter().enumerate();
+        uses_at(seconds.map(|(second, (node, rows))| (second as u64, node, rows)).collect())
+    }
+
+    /// As [`uses`], with the second of the snapshot of each pass.
+    fn uses_at(passes: Vec<(u64, u64, Vec<ContainerRow>)>) -> Vec<Option<NodeUsage>> {
         let dir = tempfile::tempdir().unwrap();
         let hierarchy = Hierarchy {
             version: CgroupVersion::V2,
@@ -132,15 +142,30 @@ mod tests {
             memory: None,
         };
         let (mut meter, start) = (UsageMeter::default(), Instant::now());
-        let read = |(second, (node_ms, containers)): (usize, (u64, Vec<ContainerRow>))| {
+        let read = |(second, node_ms, containers): (u64, u64, Vec<ContainerRow>)| {
             let stat = format!("usage_usec {}\n", node_ms * 1000);
             fs::write(dir.path().join("cpu.stat"), stat).unwrap();
-            let read_at = Some(start + Duration::from_secs(second as u64));
+            let read_at = Some(start + Duration::from_secs(second));
             let snapshot = NodeSnapshot { read_at, containers, ..NodeSnapshot::default() };
             let is_best_effort = |_: &str, pod: &str| pod.starts_with("be");
             meter.read(&hierarchy, &snapshot, 10, 0.0, is_best_effort).node
         };
-        seconds.into_iter().enumerate().map(read).collect()
+        passes.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn passes_that_repeat_a_snapshot_leave_the_measurement_alone() {
+        let rows = |used| vec![row("cart", used)];
+        let use_of = uses_at(vec![
+            (0, 0, rows(0)),
+            (0, 4_000, rows(0)),
+            (0, 8_000, rows(0)),
+            (3, 12_000, rows(9_000)),
+            (3, 16_000, rows(9_000)),
+        ]);
+        let used = use_of[3].unwrap();
+        assert_eq!((used.node, used.pods), (4.0, 3.0), "of three seconds");
+        assert_eq!([use_of[1], use_of[2], use_of[4]], [None; 3]);
     }
 
     #[test]
