@@ -164,7 +164,7 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
             can_burst: yielding::has_burst(hierarchy),
             ..BurstSettings::default()
         },
-        reserved_cores: config.pinning.reserved.len() as f64,
+        reserved: config.pinning.reserved.clone(),
         resizes: Resizes::default(),
     }
 }

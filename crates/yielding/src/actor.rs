@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use cgroupfs::{Hierarchy, node};
 use colocation::Settings;
+use kernel_text::CpuSet;
 
 use crate::Error;
 use crate::best_effort::{BestEffortReport, Yielding};
-use crate::budget::UsageMeter;
+use crate::budget::{Class, Node, UsageMeter};
 use crate::burst::{BurstReport, BurstSettings, Bursts};
 use crate::inputs::Inputs;
 use crate::resize::Resizes;
@@ -56,8 +57,9 @@ pub struct ActorConfig {
     pub settings: Settings,
     /// Settings of burst.
     pub burst_settings: BurstSettings,
-    /// CPUs reserved for the host, for the utilization rule.
-    pub reserved_cores: f64,
+    /// CPUs reserved for the host: best-effort pods avoid them, and the utilization rule counts them
+    /// as used.
+    pub reserved: CpuSet,
     /// Resizes of containers, from the container runtime.
     pub resizes: Resizes,
 }
@@ -121,9 +123,12 @@ impl Actor {
         let usage = self.usage.read(
             &config.hierarchy,
             &inputs.snapshot,
-            cpus.len(),
-            config.reserved_cores,
-            |namespace, pod| best_effort.contains(namespace, pod),
+            &Node {
+                cpus: &cpus,
+                exclusive: &inputs.exclusive,
+                reserved: config.reserved.len() as f64,
+            },
+            |row| Class::of(row, &best_effort, &inputs.exclusive_pods),
         );
         let mut wanted = Wanted::new();
         let mut yielded = (config.best_effort != Switch::Off).then(|| {
@@ -136,7 +141,7 @@ impl Actor {
         let mut burst = (config.burst != Switch::Off).then(|| {
             let mode = self.writer.mode(config, Feature::Burst, now, inputs.draining);
             let (report, more) =
-                self.bursts.pass(config, now, inputs, usage.node.as_ref(), mode, &self.writer);
+                self.bursts.pass(config, now, inputs, usage.shared, mode, &self.writer);
             wanted.extend(more);
             report
         });

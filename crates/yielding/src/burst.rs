@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use analysis::{BurstForecast, OBJECTIVE};
 use cgroupfs::Hierarchy;
-use colocation::{BurstLimits, Candidate, Ineligible, NodeUsage, PodBurst, burst_usec, eligible};
+use colocation::{BurstLimits, Candidate, Ineligible, PodBurst, burst_usec, eligible};
 use kubepods::model::{Container, Pod};
 use snapshot::ContainerRow;
 
 use crate::actor::{ActorConfig, Mode};
 use crate::inputs::Inputs;
 use crate::pods::is_best_effort;
-use crate::scale::{Scalable, Scaling};
+use crate::scale::{Measured, Scalable, Scaling};
 use crate::setting::{Bandwidth, Kind};
 use crate::want::{LEAST_QUOTA_USEC, Want};
 use crate::writer::{Wanted, Writer, Writes};
@@ -168,7 +168,7 @@ impl Bursts {
         config: &ActorConfig,
         now: Instant,
         inputs: &Inputs,
-        usage: Option<&NodeUsage>,
+        shared_use: Option<f64>,
         mode: Mode,
         writer: &Writer,
     ) -> (BurstReport, Wanted) {
@@ -200,7 +200,10 @@ impl Bursts {
         report.containers.sort_by(|a, b| {
             (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container))
         });
-        report.scaled = self.scale(&members, &mut values, now, usage);
+        if let Some(read_at) = inputs.snapshot.read_at {
+            let measured = Measured { now, read_at, used_share: shared_use };
+            report.scaled = self.scale(&members, &mut values, measured);
+        }
         let wanted = match report.mode {
             Mode::Enforcing => values.finish(),
             Mode::Observing(_) => Wanted::new(),
@@ -322,8 +325,7 @@ impl Bursts {
         &mut self,
         members: &[(Member<'_>, Option<u64>)],
         values: &mut Values<'_>,
-        now: Instant,
-        usage: Option<&NodeUsage>,
+        measured: Measured,
     ) -> usize {
         let most = self.settings.quota_percent;
         let may_scale = |member: &Member<'_>| {
@@ -342,7 +344,7 @@ impl Bursts {
                 coming == Some(quota) && member.desired_usec(base.period) == Some(quota);
             is_settled.then(|| Scalable::of(member.row, &request, most, path, base))
         });
-        let scaled = self.scaling.tick(scalable.collect(), now, usage);
+        let scaled = self.scaling.tick(scalable.collect(), measured);
         let count = scaled.len();
         scaled.into_iter().for_each(|(path, base, quota)| values.scale(path, base, quota));
         count

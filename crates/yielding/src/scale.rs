@@ -4,16 +4,22 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use colocation::{NodeUsage, PodBurst, QuotaScaler, Scaling as Step, ScalingSettings, overload};
+use colocation::{PodBurst, QuotaScaler, Scaling as Step, ScalingSettings, overload};
 use snapshot::ContainerRow;
 
 use crate::setting::Bandwidth;
 
-/// Use of the node above which scaled quotas shrink, as in koordlet.
+/// Use of the shared CPUs above which scaled quotas shrink, as in koordlet.
 const THRESHOLD: f64 = 0.5;
 
-/// Time constant of the node's use.
+/// Time constant of the use.
 const SMOOTHING: Duration = Duration::from_secs(5);
+
+/// Time without a measurement of the use after which it counts as unknown.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(10);
+
+/// Age of a snapshot above which no quota is scaled: more than the longest interval of the sampler.
+const STALE_AFTER: Duration = Duration::from_secs(180);
 
 /// Minimum time between two steps, less the tolerance of a tick.
 const STEP: Duration = Duration::from_millis(900);
@@ -70,26 +76,43 @@ struct Scaled {
 #[derive(Debug, Default)]
 pub(crate) struct Scaling {
     containers: HashMap<String, Scaled>,
-    /// Share of the node's CPUs in use, smoothed.
+    /// Share of the shared CPUs in use, smoothed.
     used_share: Option<f64>,
+    measured_at: Option<Instant>,
+    /// Time of the snapshot of the last step.
     stepped_at: Option<Instant>,
 }
 
+/// Times of a pass, and what it measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Measured {
+    pub(crate) now: Instant,
+    /// Time of the snapshot.
+    pub(crate) read_at: Instant,
+    /// Share of the shared CPUs in use; `None` without a new measurement.
+    pub(crate) used_share: Option<f64>,
+}
+
 impl Scaling {
-    /// Decides the quotas of one pass. Returns the containers with a quota above their limit: path,
-    /// bandwidth by the limit, and quota, microseconds.
+    /// Decides the quotas of one pass. Steps follow the times of snapshots, which may be rarer than
+    /// passes. Returns the containers with a quota above their limit: path, bandwidth by the limit,
+    /// and quota, microseconds.
     pub(crate) fn tick(
         &mut self,
         scalable: Vec<Scalable>,
-        now: Instant,
-        usage: Option<&NodeUsage>,
+        measured: Measured,
     ) -> Vec<(PathBuf, Bandwidth, u64)> {
+        let Measured { now, read_at, .. } = measured;
+        if now.saturating_duration_since(read_at) > STALE_AFTER {
+            *self = Self::default();
+            return Vec::new();
+        }
         let elapsed =
-            self.stepped_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            self.stepped_at.map_or(Duration::ZERO, |at| read_at.saturating_duration_since(at));
         let is_due = self.stepped_at.is_none() || elapsed >= STEP;
         if is_due {
-            self.stepped_at = Some(now);
-            self.follow(usage, elapsed);
+            self.stepped_at = Some(read_at);
+            self.follow(measured, elapsed);
         }
         let mut before = std::mem::take(&mut self.containers);
         let mut scaled = Vec::new();
@@ -114,14 +137,19 @@ impl Scaling {
         scaled
     }
 
-    fn follow(&mut self, usage: Option<&NodeUsage>, elapsed: Duration) {
-        let share = usage.filter(|usage| usage.capacity > 0.0);
-        let share = share.map(|usage| usage.node / usage.capacity);
-        let weight = (elapsed.as_secs_f64() / SMOOTHING.as_secs_f64()).min(1.0);
-        self.used_share = match (self.used_share, share) {
-            (Some(before), Some(now)) => Some(before + (now - before) * weight),
+    fn follow(&mut self, measured: Measured, elapsed: Duration) {
+        let Measured { read_at, used_share, .. } = measured;
+        let Some(share) = used_share else {
+            let silent = |at: Instant| read_at.saturating_duration_since(at) >= UNKNOWN_AFTER;
             // Unknown counts as overload.
-            (_, now) => now,
+            self.used_share = self.used_share.filter(|_| !self.measured_at.is_some_and(silent));
+            return;
+        };
+        let weight = (elapsed.as_secs_f64() / SMOOTHING.as_secs_f64()).min(1.0);
+        self.measured_at = Some(read_at);
+        self.used_share = match self.used_share {
+            Some(before) => Some(before + (share - before) * weight),
+            None => Some(share),
         };
     }
 }
@@ -145,4 +173,62 @@ impl Scaled {
 fn filled(id: &str) -> f64 {
     let sum = id.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     f64::from(sum % 1000) / 2000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A throttled container with a limit of one core that uses all of it.
+    fn scalable(second: u64) -> Scalable {
+        Scalable {
+            id: "app".to_owned(),
+            settings: ScalingSettings { most_percent: 200, period: Some(Duration::from_secs(10)) },
+            path: "pod/app".into(),
+            base: Bandwidth { quota: Some(100_000), period: 100_000 },
+            used_ns: second * 1_000_000_000,
+            throttled: second,
+        }
+    }
+
+    /// Quota after each pass, from its second, the one of its snapshot, and the measured use.
+    fn quotas(passes: &[(u64, u64, Option<f64>)]) -> Vec<u64> {
+        let (mut scaling, start) = (Scaling::default(), Instant::now());
+        let at = |second| start + Duration::from_secs(second);
+        let pass = |&(second, of_snapshot, used_share): &(u64, u64, Option<f64>)| {
+            let measured = Measured { now: at(second), read_at: at(of_snapshot), used_share };
+            let scaled = scaling.tick(vec![scalable(of_snapshot)], measured);
+            scaled.first().map_or(100_000, |(_, _, quota)| *quota)
+        };
+        passes.iter().map(pass).collect()
+    }
+
+    #[test]
+    fn only_a_new_snapshot_is_a_step() {
+        let passes = [
+            (0, 0, Some(0.1)),
+            (1, 0, None),
+            (2, 0, None),
+            (4, 4, Some(0.1)),
+            (5, 4, None),
+            (6, 4, None),
+            (8, 8, Some(0.1)),
+        ];
+        assert_eq!(
+            quotas(&passes),
+            [100_000, 100_000, 100_000, 120_000, 120_000, 120_000, 144_000]
+        );
+    }
+
+    #[test]
+    fn an_unmeasured_use_counts_as_overload_after_ten_seconds() {
+        let passes = [(0, 0, Some(0.1)), (1, 1, None), (9, 9, None), (10, 10, None)];
+        assert_eq!(quotas(&passes), [100_000, 120_000, 144_000, 115_200]);
+    }
+
+    #[test]
+    fn old_measurements_end_the_scaling() {
+        let passes = [(0, 0, Some(0.1)), (1, 1, Some(0.1)), (181, 1, None), (182, 1, None)];
+        assert_eq!(quotas(&passes), [100_000, 120_000, 120_000, 100_000]);
+    }
 }

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
 use colocation::{Settings, Step};
-use kernel_text::CgroupVersion;
+use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use kubepods::model::{Pod, Resize};
 use kubepods::path::QosClass;
 use snapshot::{
-    CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, InterferenceRow, Losses, NodeSnapshot,
-    NodeWaits, PodIdentity, TraceMode, TraceRow,
+    CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, FeatureState, InterferenceRow, Losses,
+    NodeSnapshot, NodeWaits, PodIdentity, TraceMode, TraceRow,
 };
 use yielding::{Actor, ActorConfig, BestEffortReport, BurstSettings, Inputs, Resizes, Switch};
 
@@ -34,6 +34,10 @@ pub(crate) struct Node {
     used_ms: u64,
     /// Of the batch pod by priority.
     pub(crate) resize: Option<Resize>,
+    /// Whether waits are traced; if not, all CPUs are busy.
+    pub(crate) traced: bool,
+    /// Whether the pods have cgroups.
+    pub(crate) present: bool,
 }
 
 impl Node {
@@ -48,6 +52,8 @@ impl Node {
             uses_ms: 0,
             used_ms: 0,
             resize: None,
+            traced: true,
+            present: true,
         };
         for (path, qos) in node.pods() {
             node.pod(&path, qos);
@@ -118,7 +124,7 @@ impl Node {
             state_dir: path("state"),
             settings: Settings::default(),
             burst_settings: BurstSettings::default(),
-            reserved_cores: 0.0,
+            reserved: CpuSet::default(),
             resizes: Resizes::default(),
         }
     }
@@ -165,7 +171,11 @@ impl Node {
         self.used_ms += self.uses_ms;
         let now = self.start + Duration::from_secs(self.second);
         let row = |path: String, kind| CgroupRow { inode: 0, path: path.into(), kind };
-        let paths = self.pods().map(|(path, _)| path);
+        let busy_ms = if self.traced { 0 } else { self.second * 8_000 };
+        self.file("cpu/cpuacct.usage", &format!("{}\n", busy_ms * 1_000_000));
+        self.file("cpu/cpu.stat", &format!("usage_usec {}\n", busy_ms * 1000));
+        let mut paths = self.pods().map(|(path, _)| path).to_vec();
+        paths.retain(|_| self.present);
         let pods = paths.iter().map(|path| row(path.clone(), CgroupKind::Pod));
         let containers = paths.iter().map(|path| row(container(path), CgroupKind::Pending));
         let tops = ["kubepods", "kubepods/besteffort", "kubepods/burstable"]
@@ -184,10 +194,14 @@ impl Node {
             switches: 0,
             losses: Losses::default(),
         };
-        let waits = NodeWaits {
-            interference: vec![interference],
-            trace: Some(trace),
-            ..NodeWaits::default()
+        let off = FeatureState { feature: "sched_trace", enabled: false, reason: "off".into() };
+        let waits = match self.traced {
+            true => NodeWaits {
+                interference: vec![interference],
+                trace: Some(trace),
+                ..NodeWaits::default()
+            },
+            false => NodeWaits { feature: Some(off), ..NodeWaits::default() },
         };
         let snapshot = NodeSnapshot {
             read_at: Some(now),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use analysis::BurstForecast;
 use cgroupfs::Hierarchy;
 use colocation::Settings;
-use kernel_text::CgroupVersion;
+use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use kubepods::model::{Container, Pod, Resources};
 use kubepods::path::QosClass;
@@ -154,7 +154,7 @@ impl Node {
             state_dir: path("state"),
             settings: Settings::default(),
             burst_settings: BurstSettings { quota_percent: 200, ..BurstSettings::default() },
-            reserved_cores: 0.0,
+            reserved: CpuSet::default(),
             resizes: self.resizes.clone(),
         }
     }
