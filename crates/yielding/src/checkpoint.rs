@@ -63,6 +63,16 @@ impl Written {
         };
         self.is_ours(kind, found) || is_lowered()
     }
+
+    /// The original burst beside a quota, microseconds, unless another program has written the burst
+    /// since: then `found` is neither the original one, nor what a written quota left of it.
+    pub(crate) fn burst(&self, found: u64) -> Option<u64> {
+        let original = self.original.burst?;
+        let quotas = [Some(&self.wrote), self.replaces.as_ref()].into_iter().flatten();
+        let left = quotas.filter_map(|quota| Some(original.min(setting::quota_usec(quota)?)));
+        let is = |usec: u64| usec == found || is_divided(&found.to_string(), &usec.to_string());
+        std::iter::once(original).chain(left).any(is).then_some(original)
+    }
 }
 
 /// Whether `found` is what kernels before 6.10 make of a burst: each write of `cpu.max` divides it
@@ -121,8 +131,8 @@ impl Checkpoint {
     }
 
     /// Restores the written settings that `is_due` selects, children before their parents: a
-    /// parent's quota must not shrink below a child's. What is restored, or belongs to a removed
-    /// cgroup, leaves the checkpoint.
+    /// parent's quota must not shrink below a child's. Bursts come last: the original one may need
+    /// the original quota. What is restored, or belongs to a removed cgroup, leaves the checkpoint.
     pub(crate) fn restore(
         &mut self,
         hierarchy: &Hierarchy,
@@ -131,8 +141,9 @@ impl Checkpoint {
         is_due: impl Fn(&Key) -> bool,
     ) -> Restored {
         let mut restored = Restored::default();
-        let due: Vec<Key> = self.written.keys().rev().filter(|key| is_due(key)).cloned().collect();
-        for key in due {
+        let due = self.written.keys().rev().filter(|key| is_due(key)).cloned();
+        let (bursts, others): (Vec<Key>, Vec<Key>) = due.partition(|key| key.1 == Kind::Burst);
+        for key in others.into_iter().chain(bursts) {
             let Some(was) = self.written.remove(&key) else { continue };
             let Some(directory) = directory(hierarchy, &key) else { continue };
             if !cgroupfs::inode(&directory).is_ok_and(|inode| inode == was.inode) {
@@ -144,7 +155,8 @@ impl Checkpoint {
             let restore = || setting::restore(&directory, key.1, hierarchy.version, &was, all_cpus);
             let restored_one = match key.1 {
                 Kind::Burst => resizes.restore(&key.0, restore),
-                _ => restore(),
+                Kind::Quota | Kind::ScaledQuota => resizes.hold(restore),
+                Kind::Idle | Kind::Cpus => restore(),
             };
             match restored_one {
                 Ok(()) => restored.done.push(key.1),
@@ -230,10 +242,12 @@ fn parse(text: &str) -> std::result::Result<Body, String> {
 mod tests {
     use std::fs;
 
+    use kernel_text::CgroupVersion;
+
     use super::*;
 
     fn sample() -> Checkpoint {
-        let original = Original { value: "0".into(), weight: Some("2".into()) };
+        let original = Original { value: "0".into(), weight: Some("2".into()), burst: None };
         let (namespace, pod) = ("jobs".into(), "index-0".into());
         let wrote = "1".into();
         let written = Written { namespace, pod, inode: 7, original, wrote, replaces: None };
@@ -262,6 +276,33 @@ mod tests {
         fs::write(FILE.path(dir.path()), text.replace("\"2\"", "\"9\"")).unwrap();
         let error = Checkpoint::read(dir.path(), proc.path()).unwrap_err().to_string();
         assert!(error.contains("checksum") && error.contains("Restart"), "{error}");
+    }
+
+    #[test]
+    fn bursts_are_restored_after_quotas() {
+        use Kind::{Burst, ScaledQuota};
+        let (dir, mut checkpoint) = (tempfile::tempdir().unwrap(), Checkpoint::default());
+        let hierarchy = Hierarchy {
+            version: CgroupVersion::V2,
+            hybrid: false,
+            cpu: dir.path().to_owned(),
+            cpuacct: None,
+            cpuset: None,
+            memory: None,
+        };
+        let keys = ["a", "a/b"].map(|path| [ScaledQuota, Burst].map(|of| (path, of)));
+        for (path, kind) in keys.into_iter().flatten() {
+            let directory = dir.path().join(path);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(kind.file(CgroupVersion::V2)), path).unwrap();
+            let original = Original { value: "0".to_owned(), ..Original::default() };
+            let inode = cgroupfs::inode(&directory).unwrap();
+            let written = sample().written.into_values().next().unwrap();
+            let written = Written { inode, original, wrote: path.to_owned(), ..written };
+            checkpoint.written.insert((path.into(), kind), written);
+        }
+        let restored = checkpoint.restore(&hierarchy, "", &Resizes::default(), |_| true);
+        assert_eq!(restored.done, [ScaledQuota, ScaledQuota, Burst, Burst]);
     }
 
     #[test]

@@ -138,6 +138,13 @@ impl Resizes {
         restored
     }
 
+    /// Runs `write`, which writes a quota and may lower and rewrite the burst, without a resize in
+    /// between.
+    pub(crate) fn hold(&self, write: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _table = self.lock();
+        write()
+    }
+
     /// Forgets the burst of a cgroup that was removed.
     pub(crate) fn remove(&self, path: &Path) {
         self.lock().remove(path);

@@ -145,6 +145,10 @@ pub(crate) struct Original {
     /// direction (`sched_group_set_idle` in kernel/sched/fair.c).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) weight: Option<String>,
+    /// The burst of another program, microseconds, for a quota: kernels before 6.10 divide it at
+    /// each write of the quota, and all reject a quota below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) burst: Option<u64>,
 }
 
 /// Reads the current value of a setting; `None` if the kernel does not have it.
@@ -154,11 +158,18 @@ pub(crate) fn read(
     version: CgroupVersion,
 ) -> Result<Option<Original>> {
     let Some(value) = control::read(&directory.join(kind.file(version)))? else { return Ok(None) };
-    let weight = match kind {
-        Kind::Idle => control::read(&directory.join(weight_file(version)))?,
-        Kind::Cpus | Kind::Quota | Kind::ScaledQuota | Kind::Burst => None,
+    let (weight, burst) = match kind {
+        Kind::Idle => (control::read(&directory.join(weight_file(version)))?, None),
+        Kind::Quota | Kind::ScaledQuota => (None, read_burst(directory, version)?),
+        Kind::Cpus | Kind::Burst => (None, None),
     };
-    Ok(Some(Original { value, weight }))
+    Ok(Some(Original { value, weight, burst }))
+}
+
+/// Reads a burst, microseconds; `None` without one.
+fn read_burst(directory: &Path, version: CgroupVersion) -> Result<Option<u64>> {
+    let text = control::read(&directory.join(Kind::Burst.file(version)))?;
+    Ok(text.and_then(|text| text.parse().ok()).filter(|&usec| usec > 0))
 }
 
 /// Writes a setting.
@@ -169,6 +180,36 @@ pub(crate) fn write(
     value: &str,
 ) -> Result<()> {
     Ok(control::write(&directory.join(kind.file(version)), value)?)
+}
+
+/// Writes a quota of a checkpoint, and keeps the burst: it is lowered before a quota below it, and
+/// written again after the quota.
+pub(crate) fn write_quota(
+    directory: &Path,
+    kind: Kind,
+    version: CgroupVersion,
+    value: &str,
+    was: &Written,
+) -> Result<()> {
+    let Some(found) = read_burst(directory, version)? else {
+        return write(directory, kind, version, value);
+    };
+    let most = quota_usec(value).unwrap_or(u64::MAX);
+    let write_burst = |usec: u64| write(directory, Kind::Burst, version, &usec.to_string());
+    if found > most {
+        write_burst(most)?;
+    }
+    write(directory, kind, version, value)?;
+    let burst = was.burst(found).unwrap_or(found).min(most);
+    match read_burst(directory, version)? == Some(burst) {
+        true => Ok(()),
+        false => write_burst(burst),
+    }
+}
+
+/// The quota in the value of its file, microseconds; `None` for no quota.
+pub(crate) fn quota_usec(value: &str) -> Option<u64> {
+    value.split(' ').next()?.parse().ok()
 }
 
 /// Restores a setting unless somebody else has written it since. `all_cpus` replaces an empty cpuset where the kernel refuses to empty it.
@@ -185,7 +226,20 @@ pub(crate) fn restore(
         return restore_idle(directory, version, original, &now);
     }
     if !was.may_be_ours(kind, &now.value) {
-        return Ok(());
+        // Of another program's quota only the burst is left to restore.
+        return match now.burst.and_then(|found| Some((found, was.burst(found)?))) {
+            Some((found, burst)) => {
+                let burst = burst.min(quota_usec(&now.value).unwrap_or(u64::MAX));
+                match burst == found {
+                    true => Ok(()),
+                    false => write(directory, Kind::Burst, version, &burst.to_string()),
+                }
+            }
+            None => Ok(()),
+        };
+    }
+    if matches!(kind, Kind::Quota | Kind::ScaledQuota) {
+        return write_quota(directory, kind, version, &original.value, was);
     }
     if kind == Kind::Burst {
         return match write(directory, kind, version, &original.value) {
@@ -210,7 +264,7 @@ pub(crate) fn restore(
 pub(crate) fn rebase(original: &Original, found: Original, version: CgroupVersion) -> Original {
     let is_default = found.weight.as_deref() == Some(default_weight(version));
     let weight = if is_default { original.weight.clone() } else { found.weight };
-    Original { value: found.value, weight }
+    Original { value: found.value, weight, burst: found.burst }
 }
 
 /// The weight that the kernel sets when `cpu.idle` is cleared.
@@ -238,5 +292,33 @@ fn restore_idle(
             Ok(control::write(&directory.join(weight_file(version)), weight)?)
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A file of /proc stands for the quota: it rejects the value.
+    #[test]
+    fn a_burst_is_lowered_before_the_quota_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let burst = dir.path().join("cpu.max.burst");
+        fs::write(&burst, "90000").unwrap();
+        let file = dir.path().join("cpu.max");
+        std::os::unix::fs::symlink("/proc/self/oom_score_adj", file).unwrap();
+        let was = Written {
+            namespace: String::new(),
+            pod: String::new(),
+            inode: 0,
+            original: Original { burst: Some(90_000), ..Original::default() },
+            wrote: "50000 100000".to_owned(),
+            replaces: None,
+        };
+        let version = CgroupVersion::V2;
+        assert!(write_quota(dir.path(), Kind::Quota, version, &was.wrote, &was).is_err());
+        assert_eq!(fs::read_to_string(burst).unwrap(), "50000");
     }
 }

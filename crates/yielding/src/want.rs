@@ -79,7 +79,7 @@ mod tests {
         ] {
             let set = |text: &str| text.parse::<CpuSet>().unwrap();
             let want = Want::Cpus { kept: set(kept), online: set("0-7"), floor };
-            let of = Original { value: original.to_owned(), weight: None };
+            let of = Original { value: original.to_owned(), ..Original::default() };
             let value = want.value(&of, CgroupVersion::V2, None);
             assert_eq!(value.as_deref(), expected, "{original} of {kept}, floor {floor}");
         }

@@ -227,6 +227,13 @@ impl Writer {
         };
         let write = |value: &str| match key.1 {
             Kind::Burst => config.resizes.write(resizes, &key.0, &directory, version, value),
+            Kind::Quota | Kind::ScaledQuota => match self.checkpoint.written.get(key) {
+                Some(was) => {
+                    let write = || setting::write_quota(&directory, key.1, version, value, was);
+                    config.resizes.hold(write).map(|()| true)
+                }
+                None => setting::write(&directory, key.1, version, value).map(|()| true),
+            },
             kind => setting::write(&directory, kind, version, value).map(|()| true),
         };
         let written = write(value);
@@ -279,7 +286,7 @@ impl Writer {
             && found.value == NO_BURST
             && known.is_some_and(|was| was.wrote != NO_BURST);
         let stays_zero = is_kept_at_zero(&mut self.zeroed, key, is_zeroed, now);
-        let original = match known {
+        let mut original = match known {
             Some(was)
                 if was.is_ours(key.1, &found.value)
                     || key.1 == Kind::Burst && config.resizes.wrote(&key.0, &found.value) =>
@@ -292,6 +299,11 @@ impl Writer {
             }
             None => found.clone(),
         };
+        if matches!(key.1, Kind::Quota | Kind::ScaledQuota) {
+            // One that another program has set since is the original now.
+            let kept = known.zip(found.burst).and_then(|(was, burst)| was.burst(burst));
+            original.burst = kept.or(found.burst);
+        }
         let period = match version {
             CgroupVersion::V1 => v1_period(&directory),
             CgroupVersion::V2 => None,

@@ -159,6 +159,71 @@ fn a_container_confined_to_other_cpus_keeps_the_floor() {
     assert_eq!(read(&node).trim(), "2-4");
 }
 
+/// The plain files divide nothing, so the test does, as kernels before 6.10.
+#[test]
+fn a_burst_of_another_program_is_lowered_for_a_quota_and_restored_after_it() {
+    for (version, file, max) in [
+        (CgroupVersion::V1, "cpu.cfs_burst_us", "cpu.cfs_quota_us"),
+        (CgroupVersion::V2, "cpu.max.burst", "cpu.max"),
+    ] {
+        for divided in [false, true] {
+            let mut node = Node::new(version);
+            let pod = format!("cpu/{}", node.pods()[0].0);
+            let (file, max) = (format!("{pod}/{file}"), format!("{pod}/{max}"));
+            node.file(&file, "90000");
+            let read = |node: &Node, path: &str| {
+                fs::read_to_string(node.dir.path().join(path)).unwrap().trim().to_owned()
+            };
+            let (before, mut actor) = (node.files(), node.actor());
+            node.reach(&mut actor, Step::Quota);
+            assert!(read(&node, &max).starts_with("50000"));
+            assert_eq!(read(&node, &file), "50000", "a quota below the burst gets EINVAL");
+            while node.pass(&mut actor, 500).target.quota_cores > Some(0.5) {}
+            assert_eq!(read(&node, &file), "25000");
+            if divided {
+                node.file(&file, "25");
+            }
+            actor.give_back();
+            assert_eq!(node.changed(&before), [], "{version:?}, {divided}");
+            // A crash.
+            let mut actor = node.actor();
+            node.reach(&mut actor, Step::Quota);
+            drop(actor);
+            assert!(restore(&node.config(), Duration::ZERO).unwrap() > 0);
+            assert_eq!(node.changed(&before), [], "{version:?}, after a crash");
+        }
+    }
+}
+
+#[test]
+fn a_burst_that_another_program_sets_later_stays() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let file = format!("cpu/{}/cpu.max.burst", node.pods()[0].0);
+    let read = |node: &Node| fs::read_to_string(node.dir.path().join(&file)).unwrap();
+    node.file(&file, "90000");
+    let mut actor = node.actor();
+    node.reach(&mut actor, Step::Quota);
+    node.file(&file, "40000");
+    while node.pass(&mut actor, 500).target.quota_cores > Some(0.5) {}
+    assert_eq!(read(&node), "25000");
+    actor.give_back();
+    assert_eq!(read(&node), "40000");
+}
+
+#[test]
+fn a_burst_is_restored_also_under_the_quota_of_another_program() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let file = |name: &str| format!("cpu/{}/{name}", node.pods()[0].0);
+    let (burst, max) = (file("cpu.max.burst"), file("cpu.max"));
+    node.file(&burst, "90000");
+    let mut actor = node.actor();
+    node.reach(&mut actor, Step::Quota);
+    node.file(&max, "70000 100000");
+    actor.give_back();
+    let read = |path: &str| fs::read_to_string(node.dir.path().join(path)).unwrap();
+    assert_eq!((read(&max).as_str(), read(&burst).as_str()), ("70000 100000", "70000"));
+}
+
 #[test]
 fn a_v1_container_with_wider_nested_cpusets_keeps_its_cpus() {
     for (version, expected) in [(CgroupVersion::V1, "0-7"), (CgroupVersion::V2, "0-3")] {

@@ -187,6 +187,30 @@ fn everything_is_as_before_after_stop_crash_drain_and_restore() {
     }
 }
 
+/// A container whose runtime has set a burst. Each bandwidth of the pass is scaled.
+#[test]
+fn an_original_burst_survives_scaled_quotas() {
+    for policy in ["auto", "cfsQuotaBurstOnly"] {
+        let mut node = Node::new(CgroupVersion::V2);
+        node.annotate(&format!(r#"{{"policy":"{policy}"}}"#));
+        node.is_throttled = true;
+        let file = node.burst_file(&path("app"));
+        node.file(&file, "12345");
+        let mut actor = node.actor();
+        (0..4).for_each(|_| drop(node.pass(&mut actor)));
+        assert!(node.quotas()[1] > 40_000);
+        let with = if policy == "auto" { "20000" } else { "12345" };
+        assert_eq!(node.read(&file), with, "{policy}");
+        let report = node.pass(&mut actor);
+        assert_eq!((report.writes.errors.len(), report.writes.repaired), (0, 0), "{report:?}");
+        // A crash after a kernel before 6.10 has divided the burst.
+        drop(actor);
+        fs::write(node.dir.path().join(&file), if policy == "auto" { "20" } else { "12" }).unwrap();
+        restore(&node.config(), Duration::ZERO).unwrap();
+        assert_eq!((node.read(&file).as_str(), node.quotas()[1]), ("12345", 40_000), "{policy}");
+    }
+}
+
 #[test]
 fn observing_decides_and_writes_nothing() {
     let mut node = Node::new(CgroupVersion::V2);
