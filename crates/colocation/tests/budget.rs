@@ -70,7 +70,7 @@ fn published_vectors_of_the_cpus_are_answered() {
         let pool: CpuSet = (0..8).collect();
         // A budget just below the request is rounded up to it.
         let cpus = grown_cpus(vector.request as f64 - 0.5, 8, 8, 2);
-        let kept = keep_cpus(&topology, &pool, &CpuSet::default(), cpus);
+        let kept = keep_cpus(&topology, &pool, &CpuSet::default(), &CpuSet::default(), cpus);
         assert_eq!(kept.to_string(), vector.expected, "{}", vector.name);
     }
 }
@@ -113,20 +113,37 @@ fn exclusive_and_reserved_cpus_may_cover_the_node() {
         assert_eq!(grown_cpus(0.0, current, 0, 2), 0, "a pool of no CPUs");
     }
     let (topology, all) = (grid(1, 1, 4, 2), (0..8).collect());
-    assert!(keep_cpus(&topology, &CpuSet::default(), &all, 2).is_empty());
+    assert!(keep_cpus(&topology, &CpuSet::default(), &all, &all, 2).is_empty());
 }
 
 #[test]
 fn siblings_of_exclusive_cpus_are_given_up_first() {
     let topology = grid(1, 1, 4, 2);
-    let kept = |pool: &str, exclusive: &str, cpus| {
-        keep_cpus(&topology, &pool.parse().unwrap(), &exclusive.parse().unwrap(), cpus).to_string()
-    };
+    let kept = |pool: &str, exclusive: &str, cpus| kept(&topology, [pool, exclusive, ""], cpus);
     // CPU 1 is the sibling of the exclusive CPU 0.
     assert_eq!(kept("1-7", "0", 6), "2-7");
     assert_eq!(kept("1-7", "0", 4), "2-5");
     assert_eq!(kept("1-7", "0", 7), "1-7");
     assert_eq!(kept("1,3", "0,2", 1), "1");
+}
+
+#[test]
+fn reserved_cpus_are_kept_only_to_reach_the_number() {
+    let topology = grid(1, 1, 4, 2);
+    let kept = |exclusive: &str, cpus| {
+        let pool = if exclusive.is_empty() { "0-7" } else { "0-3,5-7" };
+        kept(&topology, [pool, exclusive, "0-1"], cpus)
+    };
+    assert_eq!([kept("", 2), kept("", 4), kept("", 6)], ["2-3", "2-5", "2-7"]);
+    assert_eq!([kept("", 7), kept("", 8)], ["0,2-7", "0-7"]);
+    // CPU 5 is the sibling of the exclusive CPU 4.
+    assert_eq!([kept("4", 4), kept("4", 5), kept("4", 6)], ["2-3,6-7", "2-3,5-7", "0,2-3,5-7"]);
+}
+
+/// [`keep_cpus`] of a pool, beside exclusive and reserved CPUs.
+fn kept(topology: &Topology, sets: [&str; 3], cpus: usize) -> String {
+    let [pool, exclusive, reserved] = sets.map(|set| set.parse::<CpuSet>().unwrap());
+    keep_cpus(topology, &pool, &exclusive, &reserved, cpus).to_string()
 }
 
 #[test]
@@ -200,11 +217,26 @@ proptest! {
         }
     }
 
+    /// A change that is too small to write leaves the quota at its current value.
+    #[test]
+    fn a_larger_budget_never_gives_a_smaller_quota(
+        budget in -5.0..600.0f64, more in 0.0..64.0f64, current in 2_000..60_000_000u64,
+        is_first: bool, capacity in 1.0..600.0f64,
+    ) {
+        let current = (!is_first).then_some(current);
+        let quota = |budget| grown_quota_usec(budget, current, capacity, 100_000).or(current);
+        let (smaller, larger) = (quota(budget), quota(budget + more));
+        // Two budgets around the current quota may differ by a change that is not written.
+        let skipped = (capacity * 1_000.0).round() as u64;
+        prop_assert!(larger.unwrap() + skipped >= smaller.unwrap(), "{smaller:?}, {larger:?}");
+    }
+
     #[test]
     fn kept_cpus_are_of_the_pool_and_as_many_as_asked(
         sockets in 1..3u32, cores in 1..5u32, threads in 1..3u32,
         pool in proptest::collection::vec(any::<bool>(), 16), cpus in 0..20usize,
         exclusive in proptest::collection::vec(any::<bool>(), 16),
+        reserved in proptest::collection::vec(any::<bool>(), 16),
     ) {
         let topology = grid(sockets, 1, cores, threads);
         let online = sockets * cores * threads;
@@ -213,8 +245,11 @@ proptest! {
         };
         let exclusive = set(&exclusive);
         let pool: CpuSet = set(&pool).iter().filter(|&cpu| !exclusive.contains(cpu)).collect();
-        let kept = keep_cpus(&topology, &pool, &exclusive, cpus);
+        let reserved = set(&reserved);
+        let kept = keep_cpus(&topology, &pool, &exclusive, &reserved, cpus);
         prop_assert_eq!(kept.len(), cpus.min(pool.len()));
         prop_assert!(kept.iter().all(|cpu| pool.contains(cpu)));
+        let is_needed = pool.difference(&reserved).len() < cpus;
+        prop_assert!(is_needed || kept.intersection(&reserved).is_empty());
     }
 }

@@ -119,7 +119,7 @@ impl Yielding {
         let Target { idle, cpus, quota_cores } = self.controller.target();
         let kept = cpus.and_then(|cpus| {
             let topology = self.topology(config, online)?;
-            Some(keep_cpus(topology, pool, exclusive, cpus))
+            Some(keep_cpus(topology, pool, exclusive, &config.reserved, cpus))
         });
         let shares = self.shares.divide(quota_cores);
         let mut wanted = Wanted::new();

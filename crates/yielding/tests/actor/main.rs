@@ -159,6 +159,16 @@ fn a_container_confined_to_other_cpus_keeps_the_floor() {
     assert_eq!(read(&node).trim(), "2-4");
 }
 
+#[test]
+fn best_effort_keeps_off_the_reserved_cpus() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let reserved = "0-1".parse().unwrap();
+    let mut actor = Actor::new(ActorConfig { reserved, ..node.config() }, node.start);
+    node.reach(&mut actor, Step::FewerCpus);
+    let cpus = format!("cpuset/{}/cpuset.cpus", container(&node.pods()[0].0));
+    assert_eq!(fs::read_to_string(node.dir.path().join(cpus)).unwrap().trim(), "2-5");
+}
+
 /// The plain files divide nothing, so the test does, as kernels before 6.10.
 #[test]
 fn a_burst_of_another_program_is_lowered_for_a_quota_and_restored_after_it() {
