@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cgroupfs::node;
 use colocation::{
-    Controller, Harm, HarmMeter, NodeUsage, Settings, Signal, Step, Target, Transition, keep_cpus,
+    Controller, Harm, HarmMeter, Settings, Signal, Step, Target, Transition, keep_cpus,
 };
 use kernel_text::CpuSet;
 use placement::Topology;
@@ -82,8 +82,13 @@ impl Yielding {
     ) -> (BestEffortReport, Wanted) {
         let pool = cpus.difference(&inputs.exclusive);
         let is_best_effort = |namespace: &str, pod: &str| best_effort.contains(namespace, pod);
-        let of_node = usage.node.as_ref();
-        let (signal, harm) = signal(&mut self.harm, &inputs.snapshot, is_best_effort, of_node);
+        let budget_cores = usage.node.as_ref().map(budget);
+        // Without pods that could be restricted, the whole node is theirs.
+        let allowed = match best_effort.cgroups.is_empty() {
+            true => usage.node.map(|node| node.capacity),
+            false => budget_cores,
+        };
+        let (signal, harm) = signal(&mut self.harm, &inputs.snapshot, is_best_effort, allowed);
         self.shares.note(now, best_effort.cgroups.keys(), &usage.best_effort);
         let since = now.saturating_duration_since(self.start);
         let transition = self.controller.tick(since, signal, pool.len());
@@ -100,7 +105,7 @@ impl Yielding {
             transition,
             traced: is_traced(&inputs.snapshot),
             harm,
-            budget_cores: usage.node.as_ref().map(budget),
+            budget_cores,
             pods: best_effort.cgroups.len(),
             writes: Writes::default(),
         };
@@ -161,17 +166,18 @@ impl Yielding {
 }
 
 /// The signal of this tick, and the harm if it was measured. Without a trace the signal is the
-/// utilization rule, but not before it is known whether waits are traced.
+/// utilization rule, which allows best-effort pods this many cores, but not before it is known
+/// whether waits are traced.
 fn signal(
     meter: &mut HarmMeter,
     snapshot: &NodeSnapshot,
     is_best_effort: impl Fn(&str, &str) -> bool,
-    usage: Option<&NodeUsage>,
+    allowed_cores: Option<f64>,
 ) -> (Signal, Option<Harm>) {
     match meter.read(snapshot, is_best_effort) {
         Some(harm) => (Signal::Waits(harm.clone()), Some(harm)),
         None if is_traced(snapshot) || snapshot.waits.feature.is_none() => (Signal::Missing, None),
-        None => (usage.map(budget).map_or(Signal::Missing, Signal::Utilization), None),
+        None => (allowed_cores.map_or(Signal::Missing, Signal::Utilization), None),
     }
 }
 
@@ -190,15 +196,14 @@ mod tests {
 
     #[test]
     fn the_utilization_rule_applies_only_once_it_is_known_that_nothing_is_traced() {
-        let usage = NodeUsage { capacity: 2.0, node: 2.0, ..NodeUsage::default() };
         let mut harm = HarmMeter::default();
         let mut signal = |feature: Option<FeatureState>| {
             let waits = Arc::new(NodeWaits { feature, ..NodeWaits::default() });
             let snapshot = NodeSnapshot { waits, ..NodeSnapshot::default() };
-            signal(&mut harm, &snapshot, |_, _| false, Some(&usage)).0
+            signal(&mut harm, &snapshot, |_, _| false, Some(0.5)).0
         };
         assert_eq!(signal(None), Signal::Missing, "the trace may be loading");
         let off = FeatureState { feature: "sched_trace", enabled: false, reason: "off".into() };
-        assert_eq!(signal(Some(off)), Signal::Utilization(0.0));
+        assert_eq!(signal(Some(off)), Signal::Utilization(0.5));
     }
 }

@@ -390,6 +390,22 @@ fn the_active_pod_gets_the_quota_that_an_idle_one_does_not_use() {
 }
 
 #[test]
+fn the_utilization_rule_restricts_nothing_without_best_effort_pods() {
+    let mut node = Node::new(CgroupVersion::V2);
+    (node.traced, node.present) = (false, false);
+    let mut actor = node.actor();
+    for _ in 0..5 {
+        let report = node.pass(&mut actor, 0);
+        assert_eq!((report.target.step(), report.pods), (Step::None, 0));
+    }
+    node.present = true;
+    assert_eq!(node.pass(&mut actor, 0).target.step(), Step::Quota, "all CPUs are busy");
+    node.present = false;
+    let steps: Vec<Step> = (0..20).map(|_| node.pass(&mut actor, 0).target.step()).collect();
+    assert_eq!(steps.last(), Some(&Step::None), "{steps:?}");
+}
+
+#[test]
 fn a_second_agent_only_observes() {
     let mut node = Node::new(CgroupVersion::V2);
     let _first = take_lock(&node.config().state_dir).unwrap();
