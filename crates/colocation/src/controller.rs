@@ -168,6 +168,13 @@ pub struct Transition {
 /// Maximum factor by which relapses lengthen [`Settings::loosen_after`].
 const LONGEST_PATIENCE: u32 = 16;
 
+/// A quota helps if the harm falls to this part or below.
+const HELPS_BELOW: f64 = 0.9;
+
+/// Number of quotas in a row that do not help, after which the quota stays. The first one may leave
+/// more than best-effort pods use.
+const MOST_USELESS: u32 = 2;
+
 /// Period of the quotas, microseconds.
 const PERIOD_USEC: u64 = 100_000;
 
@@ -186,6 +193,27 @@ pub struct Controller {
     loosened_at: Option<Duration>,
     /// Factor of `loosen_after`: doubled by each relapse, so that the target does not oscillate.
     patience: u32,
+    halvings: Halvings,
+}
+
+/// Effect of quotas on the harm, while it lasts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Halvings {
+    /// Lowest harm before a quota.
+    lowest: Option<f64>,
+    /// Number of quotas since then that did not help.
+    useless: u32,
+}
+
+impl Halvings {
+    /// Takes the harm before a quota or a smaller one. Returns whether that may help.
+    fn may_help(&mut self, lost: f64) -> bool {
+        match self.lowest {
+            Some(lowest) if lost > lowest * HELPS_BELOW => self.useless += 1,
+            _ => *self = Self { lowest: Some(lost), useless: 0 },
+        }
+        self.useless < MOST_USELESS
+    }
 }
 
 impl Controller {
@@ -200,6 +228,7 @@ impl Controller {
             signal_at: None,
             loosened_at: None,
             patience: 1,
+            halvings: Halvings::default(),
         }
     }
 
@@ -255,9 +284,13 @@ impl Controller {
             }
             self.harmed_since = Some(now);
             self.note_relapse(now);
-            return self.change(self.tightened(node_cpus), Reason::Harm(harm));
+            let target = self.tightened(node_cpus);
+            if target.quota_cores.is_some() && !self.halvings.may_help(harm.lost) {
+                return None;
+            }
+            return self.change(target, Reason::Harm(harm));
         }
-        self.harmed_since = None;
+        (self.harmed_since, self.halvings) = (None, Halvings::default());
         if harm.lost >= self.settings.harm_below {
             self.unharmed_since = None;
             return None;

@@ -36,22 +36,39 @@ fn target(idle: bool, cpus: Option<usize>, quota_cores: Option<f64>) -> Target {
 }
 
 #[test]
-fn lasting_harm_takes_one_step_after_the_other_to_the_floor() {
+fn lasting_harm_takes_one_step_after_the_other() {
     let mut controller = Controller::new(Settings { floor_cpus: 4, ..Settings::default() });
     assert_eq!(
-        run(&mut controller, 0..19, 0.2),
+        run(&mut controller, 0..16, 0.2),
         [
             (3, target(true, None, None)),
             (6, target(true, Some(8), None)),
             (9, target(true, Some(4), None)),
             (12, target(true, Some(4), Some(2.0))),
             (15, target(true, Some(4), Some(1.0))),
-            (18, target(true, Some(4), Some(0.5))),
         ]
     );
-    run(&mut controller, 19..60, 0.2);
+}
+
+#[test]
+fn a_quota_is_halved_to_the_floor_while_the_harm_falls() {
+    let mut controller = Controller::new(Settings { floor_cpus: 4, ..Settings::default() });
+    for second in 0..60 {
+        let lost = 0.9f64.powf(second as f64 / 2.0).max(0.06);
+        controller.tick(at(second), waits(lost), NODE_CPUS);
+    }
     assert_eq!(controller.target(), target(true, Some(4), Some(0.1)));
-    assert_eq!(run(&mut controller, 60..90, 0.2), []);
+}
+
+#[test]
+fn a_quota_stays_while_halving_does_not_help_and_shrinks_after_a_pause_of_the_harm() {
+    let mut controller = Controller::new(Settings { floor_cpus: 4, ..Settings::default() });
+    run(&mut controller, 0..16, 0.2);
+    assert_eq!(run(&mut controller, 16..600, 0.19), []);
+    assert_eq!(controller.target(), target(true, Some(4), Some(1.0)));
+    assert_eq!(run(&mut controller, 600..610, 0.03), [], "not without harm");
+    let smaller = target(true, Some(4), Some(0.5));
+    assert_eq!(run(&mut controller, 610..614, 0.2), [(613, smaller)]);
 }
 
 #[test]
