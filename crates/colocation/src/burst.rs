@@ -16,6 +16,7 @@ pub const BURST_ANNOTATION: &str = "koordinator.sh/cpuBurst";
 pub enum BurstPolicy {
     /// Neither burst nor scaling.
     #[default]
+    #[serde(alias = "")]
     None,
     /// CPU burst only (`cpu.max.burst`).
     CpuBurstOnly,
@@ -25,9 +26,19 @@ pub enum BurstPolicy {
     Auto,
 }
 
-/// A pod's request, from its annotation; the defaults are Koordinator's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// The annotation's JSON (`CPUBurstConfig`). As for Go's decoder, null is unset; an empty policy is
+/// none.
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+struct Annotation {
+    policy: Option<BurstPolicy>,
+    cpu_burst_percent: Option<u64>,
+    cfs_quota_burst_percent: Option<u64>,
+    cfs_quota_burst_period_seconds: Option<i64>,
+}
+
+/// A pod's request, from its annotation; the defaults are Koordinator's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodBurst {
     /// CPU burst, quota scaling, both or neither.
     pub policy: BurstPolicy,
@@ -46,6 +57,22 @@ impl Default for PodBurst {
             cpu_burst_percent: 1000,
             cfs_quota_burst_percent: 300,
             cfs_quota_burst_period_seconds: -1,
+        }
+    }
+}
+
+impl From<Annotation> for PodBurst {
+    fn from(json: Annotation) -> Self {
+        let default = Self::default();
+        Self {
+            policy: json.policy.unwrap_or(default.policy),
+            cpu_burst_percent: json.cpu_burst_percent.unwrap_or(default.cpu_burst_percent),
+            cfs_quota_burst_percent: json
+                .cfs_quota_burst_percent
+                .unwrap_or(default.cfs_quota_burst_percent),
+            cfs_quota_burst_period_seconds: json
+                .cfs_quota_burst_period_seconds
+                .unwrap_or(default.cfs_quota_burst_period_seconds),
         }
     }
 }
@@ -75,7 +102,8 @@ impl PodBurst {
     /// # Errors
     /// Invalid JSON, an unknown policy, or a number out of range.
     pub fn parse(json: &str) -> Result<Self, AnnotationError> {
-        let parsed: Self = serde_json::from_str(json)?;
+        let json: Option<Annotation> = serde_json::from_str(json)?;
+        let parsed = Self::from(json.unwrap_or_default());
         let range = |field, value, expected| Err(AnnotationError::Range { field, value, expected });
         if parsed.cpu_burst_percent > 10_000 {
             let value = i64::try_from(parsed.cpu_burst_percent).unwrap_or(i64::MAX);
@@ -108,13 +136,18 @@ impl PodBurst {
 /// Smallest step between the quota and the burst, microseconds.
 const UNIT_USEC: u64 = 1;
 
+/// Largest sum of quota and burst that the kernel accepts (`max_bw_runtime_us` in kernel/sched),
+/// microseconds.
+const MOST_USEC: u64 = (1 << 44) - 1;
+
 /// Burst for a quota, microseconds: `percent` of the quota, but less than the quota; 0 without a
 /// quota.
 #[must_use]
 pub fn burst_usec(quota_usec: Option<u64>, percent: u64) -> u64 {
     let Some(quota) = quota_usec else { return 0 };
     let wanted = u128::from(quota) * u128::from(percent) / 100;
-    u64::try_from(wanted).unwrap_or(u64::MAX).min(quota.saturating_sub(UNIT_USEC))
+    let most = quota.saturating_sub(UNIT_USEC).min(MOST_USEC.saturating_sub(quota));
+    u64::try_from(wanted).unwrap_or(u64::MAX).min(most)
 }
 
 /// Burst to write before another writer lowers the quota to `coming_usec`; `None` if the kernel

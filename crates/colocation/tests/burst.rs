@@ -25,6 +25,19 @@ fn annotations_are_parsed_with_koordinators_defaults() {
     assert_eq!(PodBurst::parse("{}").unwrap().policy, BurstPolicy::None);
 }
 
+/// As Go's decoder does.
+#[test]
+fn null_is_unset_and_an_empty_policy_is_none() {
+    for json in [
+        "null",
+        r#"{"policy":""}"#,
+        r#"{"policy":null,"cpuBurstPercent":null}"#,
+        r#"{"cfsQuotaBurstPercent":null,"cfsQuotaBurstPeriodSeconds":null}"#,
+    ] {
+        assert_eq!(PodBurst::parse(json).unwrap(), PodBurst::default(), "{json}");
+    }
+}
+
 #[test]
 fn wrong_annotations_name_the_field_and_the_accepted_values() {
     for (json, part) in [
@@ -45,7 +58,9 @@ fn wrong_annotations_name_the_field_and_the_accepted_values() {
 fn burst_stays_below_the_quota_that_the_kernel_compares_it_with() {
     assert_eq!(burst_usec(Some(20_000), 50), 10_000);
     assert_eq!(burst_usec(Some(20_000), 1000), 19_999, "koordlet's default gets EINVAL");
-    assert_eq!(burst_usec(Some(u64::MAX), 1000), u64::MAX - 1);
+    let most = (1 << 44) - 1;
+    assert_eq!(burst_usec(Some(most - 5), 50), 5, "the kernel's limit of both together");
+    assert_eq!(burst_usec(Some(u64::MAX), 1000), 0);
     assert_eq!(burst_usec(None, 100), 0);
 }
 
