@@ -19,27 +19,17 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "comparison of the utilization rule with the waits that are measured",
     ),
     (
-        "cpuwarden_best_effort_enforcing",
-        "whether best-effort pods are restricted, and the reason if not",
-    ),
-    (
         "cpuwarden_best_effort_harm_ratio",
         "choice between observe and enforce, and the effect of the steps",
     ),
-    ("cpuwarden_best_effort_step_seconds_total", "share of time in which best-effort pods yield"),
+    ("cpuwarden_best_effort_step", "how far best-effort pods yield now"),
     ("cpuwarden_best_effort_transitions_total", "frequency and reasons of the steps"),
-    (
-        "cpuwarden_best_effort_writes_total",
-        "writes to best-effort pods, and conflicts with other programs",
-    ),
     (
         "cpuwarden_bpf_switches_total",
         "scheduler activity, to which the cost of the trace is proportional",
     ),
     ("cpuwarden_burst_changes_total", "frequency and reasons of changed bursts"),
     ("cpuwarden_burst_containers", "containers with burst, and the reasons of the others"),
-    ("cpuwarden_burst_enforcing", "whether bursts are written, and the reason if not"),
-    ("cpuwarden_burst_writes_total", "writes of bursts, and conflicts with other programs"),
     (
         "cpuwarden_container_burst_seconds",
         "containers that burst, next to cpuwarden_container_cfs_burst_seconds_total",
