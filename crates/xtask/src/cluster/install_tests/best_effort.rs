@@ -12,9 +12,10 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 const BUSY: &str = "while true; do true; done";
 const BATCH: [&str; 2] = ["batch-0", "batch-1"];
 /// Settings that the steps write: of the pods for `cpu.idle` and the quota, of containers for the
-/// CPUs. Weights change with `cpu.idle`.
+/// CPUs. Weights change with `cpu.idle`. The CPUs are the effective ones: the kernel does not empty
+/// the cpuset of a cgroup with processes again, so that the agent writes all CPUs.
 const SETTINGS: &str = "cd /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice && \
-     for d in $(find . -mindepth 1 -type d | sort); do for f in cpu.idle cpu.weight cpu.max cpuset.cpus; do \
+     for d in $(find . -mindepth 1 -type d | sort); do for f in cpu.idle cpu.weight cpu.max cpuset.cpus.effective; do \
      echo \"$d $f $(cat $d/$f)\"; done; done";
 /// Best-effort pods keep two CPUs: with fewer than three, step 2 writes nothing.
 const LEAST_CPUS: usize = 3;
@@ -80,24 +81,43 @@ fn start_batch(cluster: &Cluster) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Waits until the pods have `cpu.idle`, fewer CPUs and a quota.
+/// Waits until all batch pods have `cpu.idle` and a quota, and all their containers fewer CPUs.
 fn await_steps(cluster: &Cluster) -> Result<Duration, ClusterError> {
     let online = cluster.in_node("cat /sys/devices/system/cpu/online")?;
+    let uids =
+        BATCH.map(|name| cluster.kubectl(&["get", "pod", name, "-o", "jsonpath={.metadata.uid}"]));
+    let uids = uids.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut last = String::new();
     let done = wait_until("all steps", TIMEOUT, || {
         last = settings(cluster)?;
-        let value = |setting: &'static str| {
-            last.lines()
-                .filter_map(move |line| line.split_once(setting))
-                .map(|(_, value)| value.trim())
-        };
-        let is_quota = |text: &str| !text.starts_with("max");
-        let is_fewer = |text: &str| !text.is_empty() && text != online.trim();
-        Ok(value("cpu.idle").any(|text| text == "1")
-            && value("cpuset.cpus").any(is_fewer)
-            && value("cpu.max").any(is_quota))
+        Ok(uids.iter().all(|uid| is_restricted(&last, uid.trim(), online.trim())))
     });
     done.map_err(|error| ClusterError::Unexpected(format!("{error}:\n{last}")))
+}
+
+/// Whether a pod and all its containers have all steps, by [`SETTINGS`].
+fn is_restricted(settings: &str, uid: &str, online: &str) -> bool {
+    let uid = uid.replace('-', "_");
+    let of_pod = settings.lines().filter_map(|line| {
+        let (cgroup, setting) = line.split_once(' ')?;
+        let (file, value) = setting.split_once(' ')?;
+        cgroup.contains(&uid).then_some((cgroup.matches('/').count(), file, value.trim()))
+    });
+    let (mut pods, mut containers) = (0, 0);
+    for (depth, file, value) in of_pod {
+        let has_step = match (depth, file) {
+            (1, "cpu.idle") => value == "1",
+            (1, "cpu.max") => !value.starts_with("max"),
+            (2, "cpuset.cpus.effective") => value != online,
+            _ => continue,
+        };
+        if !has_step {
+            return false;
+        }
+        *if depth == 1 { &mut pods } else { &mut containers } += 1;
+    }
+    // The pause container has a cgroup, too.
+    pods == 2 && containers > 2
 }
 
 /// A line per setting: cgroup, file, value.
@@ -116,4 +136,34 @@ fn restarts(cluster: &Cluster) -> Result<Vec<(String, u64)>, ClusterError> {
     let mut all: Vec<_> = pods::items(&pods).map(of).collect();
     all.sort();
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_has_all_steps_with_all_its_containers() {
+        let pod = |uid: &str, idle: &str, quota: &str, cpus: [&str; 3]| {
+            let pod = format!("./kubepods-besteffort-pod{uid}.slice");
+            let mut lines =
+                format!("{pod} cpu.idle {idle}\n{pod} cpu.weight 1\n{pod} cpu.max {quota}\n");
+            lines += &format!("{pod} cpuset.cpus.effective 0-3\n");
+            for (number, cpus) in cpus.iter().enumerate() {
+                let container = format!("{pod}/cri-containerd-{number}.scope");
+                lines += &format!("{container} cpu.idle 0\n{container} cpu.max max 100000\n");
+                lines += &format!("{container} cpuset.cpus.effective {cpus}\n");
+            }
+            lines
+        };
+        let is = |idle, quota, cpus| {
+            let proxy = pod("b_2", "0", "max 100000", ["0-3"; 3]);
+            is_restricted(&(proxy + &pod("a_1", idle, quota, cpus)), "a-1", "0-3")
+        };
+        assert!(is("1", "5000 100000", ["0-1"; 3]));
+        assert!(!is("0", "5000 100000", ["0-1"; 3]));
+        assert!(!is("1", "max 100000", ["0-1"; 3]));
+        assert!(!is("1", "5000 100000", ["0-1", "0-3", "0-1"]), "one container has all CPUs");
+        assert!(!is_restricted("", "a-1", "0-3"));
+    }
 }
