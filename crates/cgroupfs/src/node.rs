@@ -57,6 +57,14 @@ pub fn has_btf(sys_root: &Path) -> bool {
     sys_root.join("kernel/btf/vmlinux").exists()
 }
 
+/// Name of the running `sched_ext` scheduler (Linux 6.12); `None` without one.
+#[must_use]
+pub fn sched_ext(sys_root: &Path) -> Option<String> {
+    let read = |file: &str| fs::read_to_string(sys_root.join("kernel/sched_ext").join(file));
+    let state = read("state").ok()?;
+    (state.trim() != "disabled").then(|| read("root/ops").unwrap_or_default().trim().to_owned())
+}
+
 /// One of the CPU lists in `/sys/devices/system/cpu`: `online`, `possible`, `present`, `isolated`,
 /// `nohz_full`.
 ///
@@ -190,6 +198,17 @@ mod tests {
             cluster: None,
         };
         assert_eq!(place, wanted);
+    }
+
+    #[test]
+    fn a_sched_ext_scheduler_is_read_while_it_is_enabled() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(sched_ext(root.path()), None);
+        file(root.path(), "kernel/sched_ext/state", "disabled\n");
+        assert_eq!(sched_ext(root.path()), None);
+        file(root.path(), "kernel/sched_ext/state", "enabled\n");
+        file(root.path(), "kernel/sched_ext/root/ops", "layered\n");
+        assert_eq!(sched_ext(root.path()).as_deref(), Some("layered"));
     }
 
     #[test]

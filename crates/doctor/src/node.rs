@@ -12,6 +12,7 @@ use super::finding::Finding;
 
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     let mut all = vec![kernel(examination), hierarchy(examination)];
+    all.extend(node::sched_ext(&examination.options.sys_root).map(|name| sched_ext(&name)));
     if let Ok(cgroups) = &examination.cgroups {
         all.push(containers(cgroups));
         all.extend(controllers(cgroups));
@@ -36,6 +37,14 @@ fn kernel(examination: &Examination) -> Finding {
             _ => "",
         };
     Finding::good("kernel", format!("Linux {release}{accounting}"))
+}
+
+/// A scheduler that replaces the kernel's own for the node.
+fn sched_ext(name: &str) -> Finding {
+    let found =
+        format!("the sched_ext scheduler {name} runs: CPU weights and quotas may not apply");
+    Finding::lacking("scheduler", found)
+        .remedy("judge throttling, waits and best effort by its rules, or stop it")
 }
 
 fn hierarchy(examination: &Examination) -> Finding {
@@ -222,6 +231,12 @@ fn inotify(examination: &Examination) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sched_ext_scheduler_is_named() {
+        let text = serde_json::to_string(&sched_ext("layered")).unwrap();
+        assert!(text.contains("the sched_ext scheduler layered runs"), "{text}");
+    }
 
     #[test]
     fn bpf_and_perfmon_or_sys_admin_suffice_for_ebpf() {
