@@ -33,6 +33,17 @@ pub(crate) fn log(seen: &mut Seen, report: &BurstReport) {
             BurstChange::Ended(reason) => {
                 tracing::info!(namespace, pod, container, reason, "burst ended");
             }
+            BurstChange::Scaled { percent } => tracing::info!(
+                namespace,
+                pod,
+                container,
+                percent_of_limit = percent,
+                reason = "throttled",
+                "quota scaled"
+            ),
+            BurstChange::Unscaled(reason) => {
+                tracing::info!(namespace, pod, container, reason, "scaled quota ended");
+            }
         }
     }
     if report.writes.rejected > 0 {
@@ -81,6 +92,7 @@ impl Bursts {
                         changed.push(end(one, reason.replace('_', " ")));
                     }
                 }
+                BurstChange::Scaled { .. } | BurstChange::Unscaled(_) => {}
             }
         }
         let mut before = std::mem::take(&mut self.chosen);

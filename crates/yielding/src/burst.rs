@@ -13,7 +13,7 @@ use snapshot::ContainerRow;
 use crate::actor::{ActorConfig, Mode};
 use crate::inputs::Inputs;
 use crate::pods::is_best_effort;
-use crate::scale::{Measured, Scalable, Scaling};
+use crate::scale::{Measured, Scalable, ScaleChange, ScaledQuotas, Scaling};
 use crate::setting::{Bandwidth, Kind};
 use crate::want::{LEAST_QUOTA_USEC, Want};
 use crate::writer::{Wanted, Writer, Writes};
@@ -77,6 +77,13 @@ pub enum BurstChange {
     },
     /// End of the burst, with its reason.
     Ended(&'static str),
+    /// The quota is scaled above the limit.
+    Scaled {
+        /// Quota, percent of the limit.
+        percent: u64,
+    },
+    /// The quota is the limit again, with the reason.
+    Unscaled(&'static str),
 }
 
 impl BurstChange {
@@ -86,6 +93,8 @@ impl BurstChange {
         match self {
             Self::Raised { .. } => ["raise", "throttled"],
             Self::Ended(reason) => ["end", reason],
+            Self::Scaled { .. } => ["scale", "throttled"],
+            Self::Unscaled(reason) => ["unscale", reason],
         }
     }
 }
@@ -101,7 +110,8 @@ pub struct BurstReport {
     pub scaled: usize,
     /// Number of containers without burst, by reason.
     pub others: BTreeMap<&'static str, usize>,
-    /// Changes in this pass, with the container before an end and after a raise.
+    /// Changes in this pass: of bursts with the container before an end and after a raise, and of
+    /// scaled quotas.
     pub changes: Vec<(Bursting, BurstChange)>,
     /// The writes.
     pub writes: Writes,
@@ -202,7 +212,9 @@ impl Bursts {
         });
         if let Some(read_at) = inputs.snapshot.read_at {
             let measured = Measured { now, read_at, used_share: shared_use };
-            report.scaled = self.scale(&members, &mut values, measured);
+            let scaled = self.scale(&members, &mut values, measured);
+            report.scaled = scaled.quotas.len();
+            report.changes.extend(scale_changes(&members, &scaled));
         }
         let wanted = match report.mode {
             Mode::Enforcing => values.finish(),
@@ -320,13 +332,13 @@ impl Bursts {
         }
     }
 
-    /// Scales the quotas of the containers that request it; returns the number of scaled ones.
+    /// Scales the quotas of the containers that request it.
     fn scale(
         &mut self,
         members: &[(Member<'_>, Option<u64>)],
         values: &mut Values<'_>,
         measured: Measured,
-    ) -> usize {
+    ) -> ScaledQuotas {
         let most = self.settings.quota_percent;
         let may_scale = |member: &Member<'_>| {
             let request = member.request.filter(|request| request.may_scale() && most > 100)?;
@@ -345,9 +357,10 @@ impl Bursts {
             is_settled.then(|| Scalable::of(member.row, &request, most, path, base))
         });
         let scaled = self.scaling.tick(scalable.collect(), measured);
-        let count = scaled.len();
-        scaled.into_iter().for_each(|(path, base, quota)| values.scale(path, base, quota));
-        count
+        for (path, base, quota) in &scaled.quotas {
+            values.scale(path.clone(), *base, *quota);
+        }
+        scaled
     }
 }
 
@@ -422,6 +435,23 @@ impl Values<'_> {
         }
         self.wanted
     }
+}
+
+/// The changes of scaled quotas; those of removed containers have no end.
+fn scale_changes(
+    members: &[(Member<'_>, Option<u64>)],
+    scaled: &ScaledQuotas,
+) -> Vec<(Bursting, BurstChange)> {
+    let of = |(id, change): &(String, ScaleChange)| {
+        let (member, percent) =
+            members.iter().find(|(member, _)| member.row.identity.container_id == *id)?;
+        let change = match *change {
+            ScaleChange::Began(percent) => BurstChange::Scaled { percent },
+            ScaleChange::Ended(reason) => BurstChange::Unscaled(reason),
+        };
+        Some((bursting(member.row, percent.unwrap_or_default(), None), change))
+    };
+    scaled.changes.iter().filter_map(of).collect()
 }
 
 fn path_of(row: &ContainerRow) -> Option<PathBuf> {

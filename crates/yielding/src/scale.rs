@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use colocation::{PodBurst, QuotaScaler, Scaling as Step, ScalingSettings, overload};
+use colocation::{Overload, PodBurst, QuotaScaler, Scaling as Step, ScalingSettings, overload};
 use snapshot::ContainerRow;
 
 use crate::setting::Bandwidth;
@@ -17,6 +17,9 @@ const SMOOTHING: Duration = Duration::from_secs(5);
 
 /// Time without a measurement of the use after which it counts as unknown.
 const UNKNOWN_AFTER: Duration = Duration::from_secs(10);
+
+/// Reason of an end: the limit or the request changes, or the container may not be scaled any more.
+const CHANGED: &str = "changed";
 
 /// Age of a snapshot above which no quota is scaled: more than the longest interval of the sampler.
 const STALE_AFTER: Duration = Duration::from_secs(180);
@@ -66,10 +69,33 @@ impl Scalable {
 struct Scaled {
     scaler: QuotaScaler,
     settings: ScalingSettings,
+    /// Quota by the limit, microseconds.
+    base: u64,
     /// Quota in force, microseconds.
     quota: u64,
     used_ns: u64,
     throttled: u64,
+    /// Reason of the last step down.
+    reason: &'static str,
+}
+
+/// Start or end of a container's scaled quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScaleChange {
+    /// The quota is above the limit now; percent of the limit.
+    Began(u64),
+    /// The quota is the limit again, for this reason.
+    Ended(&'static str),
+}
+
+/// Decisions of one pass.
+#[derive(Debug, Default)]
+pub(crate) struct ScaledQuotas {
+    /// Containers with a quota above their limit: path, bandwidth by the limit, and quota,
+    /// microseconds.
+    pub(crate) quotas: Vec<(PathBuf, Bandwidth, u64)>,
+    /// Changes by the runtime's id of the container, which may have been removed.
+    pub(crate) changes: Vec<(String, ScaleChange)>,
 }
 
 /// State of all scaled containers.
@@ -95,17 +121,16 @@ pub(crate) struct Measured {
 
 impl Scaling {
     /// Decides the quotas of one pass. Steps follow the times of snapshots, which may be rarer than
-    /// passes. Returns the containers with a quota above their limit: path, bandwidth by the limit,
-    /// and quota, microseconds.
-    pub(crate) fn tick(
-        &mut self,
-        scalable: Vec<Scalable>,
-        measured: Measured,
-    ) -> Vec<(PathBuf, Bandwidth, u64)> {
+    /// passes.
+    pub(crate) fn tick(&mut self, scalable: Vec<Scalable>, measured: Measured) -> ScaledQuotas {
         let Measured { now, read_at, .. } = measured;
+        let scaled = self.containers.iter().filter(|(_, state)| state.quota > state.base);
+        let were_scaled: Vec<String> = scaled.map(|(id, _)| id.clone()).collect();
         if now.saturating_duration_since(read_at) > STALE_AFTER {
             *self = Self::default();
-            return Vec::new();
+            let ended = |id| (id, ScaleChange::Ended("not_measured"));
+            let changes = were_scaled.into_iter().map(ended).collect();
+            return ScaledQuotas { quotas: Vec::new(), changes };
         }
         let elapsed =
             self.stepped_at.map_or(Duration::ZERO, |at| read_at.saturating_duration_since(at));
@@ -115,26 +140,41 @@ impl Scaling {
             self.follow(measured, elapsed);
         }
         let mut before = std::mem::take(&mut self.containers);
-        let mut scaled = Vec::new();
+        let mut decided = ScaledQuotas::default();
         for one in scalable {
             let Some(base) = one.base.quota else { continue };
             let known = before.remove(&one.id).filter(|known| known.settings == one.settings);
             let mut state = known.unwrap_or_else(|| Scaled {
                 scaler: QuotaScaler::new(one.settings, filled(&one.id)),
                 settings: one.settings,
+                base,
                 quota: base,
                 used_ns: one.used_ns,
                 throttled: one.throttled,
+                reason: CHANGED,
             });
+            state.base = base;
             if is_due && !elapsed.is_zero() {
                 state.step(&one, base, elapsed, self.used_share);
             }
+            match (were_scaled.contains(&one.id), state.quota > base) {
+                (false, true) => {
+                    let began = ScaleChange::Began(state.quota.saturating_mul(100) / base.max(1));
+                    decided.changes.push((one.id.clone(), began));
+                }
+                (true, false) => {
+                    decided.changes.push((one.id.clone(), ScaleChange::Ended(state.reason)));
+                }
+                _ => {}
+            }
             if state.quota > base {
-                scaled.push((one.path, one.base, state.quota));
+                decided.quotas.push((one.path, one.base, state.quota));
             }
             self.containers.insert(one.id, state);
         }
-        scaled
+        let gone = were_scaled.into_iter().filter(|id| !self.containers.contains_key(id));
+        decided.changes.extend(gone.map(|id| (id, ScaleChange::Ended(CHANGED))));
+        decided
     }
 
     fn follow(&mut self, measured: Measured, elapsed: Duration) {
@@ -163,7 +203,11 @@ impl Scaled {
         let pool = overload(used_share, THRESHOLD);
         match self.scaler.tick(elapsed, used, throttled, pool, base, self.quota) {
             Step::Keep => {}
-            Step::Up(quota) | Step::Down(quota) => self.quota = quota,
+            Step::Up(quota) => self.quota = quota,
+            Step::Down(quota) => {
+                self.quota = quota;
+                self.reason = if pool == Overload::Overloaded { "overload" } else { "no_tokens" };
+            }
         }
     }
 }
@@ -198,7 +242,7 @@ mod tests {
         let pass = |&(second, of_snapshot, used_share): &(u64, u64, Option<f64>)| {
             let measured = Measured { now: at(second), read_at: at(of_snapshot), used_share };
             let scaled = scaling.tick(vec![scalable(of_snapshot)], measured);
-            scaled.first().map_or(100_000, |(_, _, quota)| *quota)
+            scaled.quotas.first().map_or(100_000, |(_, _, quota)| *quota)
         };
         passes.iter().map(pass).collect()
     }
@@ -230,5 +274,29 @@ mod tests {
     fn old_measurements_end_the_scaling() {
         let passes = [(0, 0, Some(0.1)), (1, 1, Some(0.1)), (181, 1, None), (182, 1, None)];
         assert_eq!(quotas(&passes), [100_000, 120_000, 120_000, 100_000]);
+    }
+
+    #[test]
+    fn a_scaled_quota_begins_and_ends_with_a_reason() {
+        let (mut scaling, start) = (Scaling::default(), Instant::now());
+        let mut changes = |second, used_share, all: Vec<Scalable>| {
+            let read_at = start + Duration::from_secs(second);
+            let used_share = Some(used_share);
+            let decided = scaling.tick(all, Measured { now: read_at, read_at, used_share });
+            decided.changes.into_iter().map(|(_, change)| change).collect::<Vec<_>>()
+        };
+        assert_eq!(changes(0, 0.1, vec![scalable(0)]), []);
+        assert_eq!(changes(1, 0.1, vec![scalable(1)]), [ScaleChange::Began(120)]);
+        assert_eq!(changes(2, 0.1, vec![scalable(2)]), [], "only grows");
+        assert_eq!(changes(12, 0.9, vec![scalable(12)]), [], "115 %");
+        assert_eq!(changes(13, 0.9, vec![scalable(13)]), [ScaleChange::Ended("overload")]);
+        assert_eq!(changes(23, 0.1, vec![scalable(23)]), [ScaleChange::Began(120)]);
+        // Twice the limit for longer than the tokens last.
+        let busy = |second| Scalable { used_ns: 90_000_000_000 + second, ..scalable(second) };
+        assert_eq!(changes(33, 0.1, vec![busy(33)]), [ScaleChange::Ended("no_tokens")]);
+        assert_eq!(changes(34, 0.1, Vec::new()), []);
+        assert_eq!(changes(35, 0.1, vec![scalable(35)]), []);
+        assert_eq!(changes(36, 0.1, vec![scalable(36)]), [ScaleChange::Began(120)]);
+        assert_eq!(changes(37, 0.1, Vec::new()), [ScaleChange::Ended("changed")]);
     }
 }

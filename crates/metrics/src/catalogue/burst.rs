@@ -28,7 +28,8 @@ pub(crate) static BURST_CHANGES_TOTAL: Descriptor = counter(
     "cpuwarden_burst_changes_total",
     &["action", "reason"],
     "Changes of containers' bursts by action: raise (reason throttled), end (reason as the state of \
-     cpuwarden_burst_containers).",
+     cpuwarden_burst_containers); and of scaled quotas: scale (reason throttled), unscale (reason overload, no_tokens, \
+     changed (the limit or the request), not_measured).",
 );
 
 pub(crate) static BURST_WRITES_TOTAL: Descriptor = counter(

@@ -282,13 +282,18 @@ fn quotas_grow_while_the_node_is_idle_and_shrink_while_it_is_busy() {
         node.annotate(r#"{"policy":"cfsQuotaBurstOnly"}"#);
         node.is_throttled = true;
         let mut actor = node.actor();
-        (0..2).for_each(|_| drop(node.pass(&mut actor)));
+        let mut changes = |node: &mut Node, passes| {
+            let all = (0..passes).flat_map(|_| node.pass(&mut actor).changes);
+            all.map(|(one, change)| (one.container, change)).collect::<Vec<_>>()
+        };
+        let both = |change: BurstChange| ["app", "side"].map(|name| (name.into(), change.clone()));
+        let began = changes(&mut node, 2);
+        assert_eq!(began, both(BurstChange::Scaled { percent: 120 }));
         assert_eq!(node.quotas(), [216_000, 48_000, 48_000], "after one step");
-        (0..20).for_each(|_| drop(node.pass(&mut actor)));
+        assert_eq!(changes(&mut node, 20), [], "only larger");
         assert_eq!(node.quotas(), [280_000, 80_000, 80_000], "the highest quota");
-        assert_eq!(node.pass(&mut actor).scaled, 2);
         node.used_share = 0.9;
-        (0..30).for_each(|_| drop(node.pass(&mut actor)));
+        assert_eq!(changes(&mut node, 30), both(BurstChange::Unscaled("overload")));
         assert_eq!(node.quotas(), [200_000, 40_000, 40_000], "the limits");
     }
 }
