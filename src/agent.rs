@@ -41,7 +41,7 @@ pub(crate) struct Agent {
     /// Stops when the agent is dropped; pinned pods stay as they are.
     pinning: Option<PinningThread>,
     /// Restores the settings of pods when it is dropped.
-    yielding: Option<JoinedThread>,
+    yielding: Vec<JoinedThread>,
     sampler_ended: oneshot::Receiver<()>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     published: Published<NodeSnapshot>,
@@ -125,7 +125,7 @@ impl Agent {
         let (advisor, timeline) = (&advising.advisor, history.as_ref().map(History::timeline));
         let start_yielding =
             || crate::best_effort::start(&shared, &published, advisor.clone(), timeline);
-        let yielding = if is_agent { start_yielding()? } else { None };
+        let yielding = if is_agent { start_yielding()? } else { Vec::new() };
         let node_condition = condition::start(&shared, &published)?;
         let suggesting = interference::start(&shared, &published, &advising.advisor);
         let creating = shared.start_creation(&advising.advisor, admission)?;

@@ -23,7 +23,10 @@ use crate::agent::Shared;
 use crate::config::{ActingMode, Config, PinningMode};
 use crate::exit::Failure;
 
-/// Restores what a crashed agent left, and starts the actor unless it is off.
+/// Pause between attempts to restore what a crashed agent left, where the actor does not.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Restores what a crashed agent left, and starts the actor unless it is off. Returns its threads.
 ///
 /// # Errors
 /// A thread that cannot be created.
@@ -32,15 +35,21 @@ pub(crate) fn start(
     published: &Published<NodeSnapshot>,
     advisor: Advisor,
     timeline: Option<Timeline>,
-) -> Result<Option<JoinedThread>, Failure> {
+) -> Result<Vec<JoinedThread>, Failure> {
     let Shared { config, hierarchy, pods, watchdog, .. } = shared;
     let actor = ActorConfig { resizes: shared.resizes.clone(), ..actor_config(config, hierarchy) };
-    restore_leftovers(&actor);
+    let is_restored = restore_leftovers(&actor);
+    let mut threads = Vec::new();
+    let is_enforcing = [actor.best_effort, actor.burst].contains(&Switch::Enforce);
+    if !is_restored && !is_enforcing {
+        let restoring = yielding::keep_restoring(actor.clone(), RESTORE_INTERVAL, log_restored);
+        threads.push(restoring.context("cannot start the thread that restores settings of pods")?);
+    }
     if actor.best_effort == Switch::Off && actor.burst == Switch::Off {
-        return Ok(None);
+        return Ok(threads);
     }
     let request = DrainRequest::of(&actor.state_dir);
-    if [actor.best_effort, actor.burst].contains(&Switch::Enforce) {
+    if is_enforcing {
         // Starting an agent means that it should act, whatever was drained before.
         request.withdraw();
     }
@@ -68,7 +77,8 @@ pub(crate) fn start(
             beat.beat(interval);
         }
     });
-    Ok(Some(running.context("cannot start the thread that writes settings of pods")?))
+    threads.push(running.context("cannot start the thread that writes settings of pods")?);
+    Ok(threads)
 }
 
 /// Restores what the agent or a crashed one left, for `cpuwarden drain`. A running agent sees the
@@ -96,19 +106,26 @@ pub(crate) fn drain(
     yielding::restore(&actor, patience).map_err(|error| failed(&error))
 }
 
-fn restore_leftovers(actor: &ActorConfig) {
+/// Returns whether nothing is left to restore.
+fn restore_leftovers(actor: &ActorConfig) -> bool {
     let restored = match yielding::leftovers(&actor.state_dir, &actor.proc_root) {
-        Ok(false) => return,
+        Ok(false) => return true,
         Ok(true) => yielding::restore(actor, Duration::ZERO),
         Err(error) => Err(error),
     };
+    let is_restored = restored.is_ok();
+    log_restored(restored);
+    is_restored
+}
+
+fn log_restored(restored: Result<usize, Error>) {
     match restored {
         Ok(restored) => {
             tracing::info!(restored, "restored the settings of pods that an earlier agent wrote");
         }
         Err(error) => tracing::error!(
             error = chain(&error),
-            "failed to restore the settings of pods that an earlier agent wrote"
+            "failed to restore the settings of pods that an earlier agent wrote; will retry"
         ),
     }
 }

@@ -33,5 +33,5 @@ pub use inputs::Inputs;
 pub use pods::is_best_effort;
 pub use resize::Resizes;
 pub use setting::{Feature, Kind};
-pub use thread::{Round, restore, spawn};
+pub use thread::{Round, keep_restoring, restore, spawn};
 pub use writer::Writes;

@@ -73,6 +73,34 @@ pub fn spawn(
     })
 }
 
+/// Restores what an earlier process left on a thread of its own, `restoring`: every `every` until it
+/// has succeeded or the handle is dropped. It calls `report` after each attempt, with the number of
+/// restored settings. Not for an actor that writes: it restores what is left itself.
+///
+/// # Errors
+/// A thread that cannot be created.
+pub fn keep_restoring(
+    config: ActorConfig,
+    every: Duration,
+    mut report: impl FnMut(Result<usize>) + Send + 'static,
+) -> io::Result<JoinedThread> {
+    let (stop, stopped) = mpsc::channel::<()>();
+    let stop = move || {
+        // Fails if the thread has ended.
+        let _ = stop.send(());
+    };
+    JoinedThread::spawn("restoring", stop, move || {
+        while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            let restored = restore(&config, Duration::ZERO);
+            let is_done = restored.is_ok();
+            report(restored);
+            if is_done {
+                break;
+            }
+        }
+    })
+}
+
 /// Restores what an earlier process left; waits up to `patience` for a running agent to end or to
 /// drain. Returns the number of restored settings.
 ///

@@ -6,12 +6,13 @@
 mod node;
 
 use std::fs;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use colocation::{Settings, Step};
 use kernel_text::CgroupVersion;
 use kubepods::model::Resize;
-use yielding::{Actor, ActorConfig, Kind, Mode, Switch, restore, take_lock};
+use yielding::{Actor, ActorConfig, Kind, Mode, Switch, keep_restoring, restore, take_lock};
 
 use node::{BATCH, CART, Node, SPARK, container};
 
@@ -415,6 +416,30 @@ fn a_second_agent_only_observes() {
     assert!(matches!(&report.mode, Mode::Observing(why) if why.contains("locked")), "{report:?}");
     assert_eq!(node.changed(&before), []);
     assert!(restore(&node.config(), Duration::ZERO).is_err(), "the lock is held");
+}
+
+#[test]
+fn a_failed_restoration_is_tried_again_until_it_succeeds() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let before = node.files();
+    let mut actor = node.actor();
+    node.reach(&mut actor, Step::Quota);
+    drop(actor);
+    // A directory in place of the file cannot be read.
+    let max = node.dir.path().join(format!("cpu/{}/cpu.max", node.pods()[0].0));
+    let aside = node.dir.path().join("aside");
+    fs::rename(&max, &aside).unwrap();
+    std::os::unix::fs::symlink(node.dir.path(), &max).unwrap();
+    assert!(restore(&node.config(), Duration::ZERO).is_err());
+    let (reports, reported) = mpsc::channel();
+    let report = move |restored: Result<usize, _>| reports.send(restored).unwrap();
+    let restoring = keep_restoring(node.config(), Duration::from_millis(1), report).unwrap();
+    assert!(reported.recv().unwrap().is_err());
+    fs::rename(&aside, &max).unwrap();
+    let restored = reported.iter().find_map(Result::ok);
+    assert_eq!(restored, Some(1));
+    assert_eq!(node.changed(&before), []);
+    drop(restoring);
 }
 
 #[test]
