@@ -227,7 +227,7 @@ mod tests {
     fn scalable(second: u64) -> Scalable {
         Scalable {
             id: "app".to_owned(),
-            settings: ScalingSettings { most_percent: 200, period: Some(Duration::from_secs(10)) },
+            settings: ScalingSettings { most_percent: 200, period: Some(Duration::from_secs(1)) },
             path: "pod/app".into(),
             base: Bandwidth { quota: Some(100_000), period: 100_000 },
             used_ns: second * 1_000_000_000,
