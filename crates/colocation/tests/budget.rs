@@ -142,7 +142,7 @@ fn reserved_cpus_are_kept_only_to_reach_the_number() {
 
 /// [`keep_cpus`] of a pool, beside exclusive and reserved CPUs.
 fn kept(topology: &Topology, sets: [&str; 3], cpus: usize) -> String {
-    let [pool, exclusive, reserved] = sets.map(|set| set.parse::<CpuSet>().unwrap());
+    let [pool, exclusive, reserved] = sets.map(|set| set.parse::<CpuSet>().expect("a CPU list"));
     keep_cpus(topology, &pool, &exclusive, &reserved, cpus).to_string()
 }
 
