@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_pars
 #[cfg(feature = "demo")]
 use demo::{DemoArgs, Workload};
 
-use crate::config::{self, ByteSize, Config, OptionSources};
+use crate::config::{self, ByteSize, Config, OptionSources, RecordDir};
 use crate::exit::{self, Failure};
 use crate::reference;
 
@@ -194,12 +194,12 @@ pub(crate) struct DrainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
-    /// Directory of the recording; created if it does not exist
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Maximum size of the recording: the oldest part is removed to stay below it
-    #[arg(long, value_name = "SIZE", default_value = "100MB")]
-    pub(crate) size: ByteSize,
+    /// Directory of the recording; created if it does not exist. DIR,SIZE also sets --size
+    #[arg(value_name = "DIR[,SIZE]")]
+    pub(crate) dir: RecordDir,
+    /// Maximum size of the recording: the oldest part is removed to stay below it [default: 100MB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<ByteSize>,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

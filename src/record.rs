@@ -17,7 +17,9 @@ use crate::{logging, run};
 /// # Errors
 /// The directory cannot be used, the node cannot be sampled, or the disk is full.
 pub(crate) fn record(args: RecordArgs) -> Result<(), Failure> {
-    let RecordArgs { dir, size, run } = args;
+    let RecordArgs { dir: record, size, run } = args;
+    let size = record.size("--size", size)?;
+    let dir = record.dir;
     if size.0 < LEAST_SIZE {
         let least = ByteSize(LEAST_SIZE);
         return Err(Failure::config(format!("--size: {size} is too small; use at least {least}")));

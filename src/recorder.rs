@@ -22,10 +22,10 @@ pub(crate) fn start(
     history: Option<&History>,
     metrics: &Arc<AgentMetrics>,
 ) -> io::Result<Option<Worker>> {
-    let (Some(dir), Some(history)) = (config.options.record.clone(), history) else {
+    let (Some((dir, size)), Some(history)) = (config.record.clone(), history) else {
         return Ok(None);
     };
-    let recorder = Recorder::new(dir, config.options.record_size.0, ui::origin(config));
+    let recorder = Recorder::new(dir, size.0, ui::origin(config));
     let (timeline, metrics) = (history.timeline(), Arc::clone(metrics));
     let record = move |stopped: &Receiver<()>| {
         let mut known = None;

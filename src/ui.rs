@@ -29,7 +29,7 @@ impl History {
         published: &Published<NodeSnapshot>,
         watchdog: &Watchdog,
     ) -> Option<Self> {
-        if config.options.ui == UiMode::Off && config.options.record.is_none() {
+        if config.options.ui == UiMode::Off && config.record.is_none() {
             return None;
         }
         let timeline = Timeline::new(TimelineConfig {

@@ -6,6 +6,7 @@ mod injection;
 mod options;
 mod pinning;
 mod reading;
+mod record_dir;
 mod resolved;
 mod sources;
 mod values;
@@ -20,6 +21,7 @@ pub(crate) use options::{
     ActingMode, MetricsPreset, NriMode, Options, PinningMode, PodSourceName, SchedTraceMode,
     UiMode, WeightRuleName, augment,
 };
+pub(crate) use record_dir::RecordDir;
 pub(crate) use resolved::Config;
 pub(crate) use sources::{OptionSources, camel_case};
 

@@ -11,7 +11,7 @@ use console::log::LogFormat;
 use serde::{Deserialize, Serialize};
 
 use super::sources::variable;
-use super::{ByteSize, HumanDuration};
+use super::{ByteSize, HumanDuration, RecordDir};
 use ::injection::InjectProfile;
 use placement::{Authorization, Profile};
 
@@ -48,14 +48,15 @@ pub(crate) struct Options {
     /// container. Off: only /metrics, /api/v1/advice and the probes
     #[arg(long, help_heading = "Server", value_name = "MODE", default_value = "on")]
     pub(crate) ui: UiMode,
-    /// Keep each second in this directory, for cpuwarden replay; created if it does not exist
-    /// [default: no recording]
-    #[arg(long, help_heading = "Server", value_name = "DIR")]
+    /// Keep each second in this directory, for cpuwarden replay; created if it does not exist. DIR,SIZE
+    /// also sets --record-size [default: no recording]
+    #[arg(long, help_heading = "Server", value_name = "DIR[,SIZE]")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) record: Option<PathBuf>,
-    /// Maximum size of the recording: the oldest part is removed to stay below it
-    #[arg(long, help_heading = "Server", value_name = "SIZE", default_value = "100MB")]
-    pub(crate) record_size: ByteSize,
+    pub(crate) record: Option<RecordDir>,
+    /// Maximum size of the recording: the oldest part is removed to stay below it [default: 100MB]
+    #[arg(long, help_heading = "Server", value_name = "SIZE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) record_size: Option<ByteSize>,
     /// PEM file of the certificate for HTTPS, reloaded when it changes [default: HTTP]
     #[arg(long, help_heading = "Server", value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]

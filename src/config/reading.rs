@@ -28,7 +28,7 @@ impl Config {
             log_format: given.log_format,
             ..Options::default()
         };
-        Self { options, tls: None, injection: None, ..self.clone() }
+        Self { options, record: None, tls: None, injection: None, ..self.clone() }
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
         let with_both = format!("{acting}{}", measuring.trim_start_matches("podSource: none\n"));
         let config = resolve(&with_both).reading_only();
         assert_eq!(config.options, resolve(measuring).reading_only().options);
-        assert!(config.injection.is_none() && config.tls.is_none());
+        assert!(config.injection.is_none() && config.tls.is_none() && config.record.is_none());
         let options = config.options;
         assert_eq!((options.sample_interval.0.as_secs(), options.kubepods), (2, Some("k".into())));
     }

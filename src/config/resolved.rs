@@ -1,5 +1,6 @@
 //! Configuration in force: every value is set and checked.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ::injection::InjectionRules;
@@ -13,8 +14,9 @@ use metrics::catalogue::Selection;
 use super::families::selection;
 use super::injection;
 use super::pinning::PinningConfig;
+use super::record_dir::DEFAULT_RECORD_SIZE;
 use super::values::{check_texts, check_values};
-use super::{HumanDuration, Options, PodSourceName};
+use super::{ByteSize, HumanDuration, Options, PodSourceName};
 use crate::exit::Failure;
 
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
@@ -24,6 +26,8 @@ const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct Config {
     /// All options, with their values in force.
     pub(crate) options: Options,
+    /// Directory and maximum size of the recording; `None` if nothing is recorded.
+    pub(crate) record: Option<(PathBuf, ByteSize)>,
     pub(crate) reconcile_interval: Duration,
     /// Metric families on the page.
     pub(crate) selection: Selection,
@@ -45,6 +49,7 @@ impl Config {
         check_texts(&options)?;
         let tls = tls_files(&options)?;
         check_values(&options)?;
+        let record = recording(&mut options)?;
         let pods = pod_config(&options)?;
         let pinning = PinningConfig::resolve(&options)?;
         let injection = injection::resolve(&options)?;
@@ -61,8 +66,29 @@ impl Config {
         options.pods_api_socket = Some(pods.pods_api_socket.clone());
         options.reserved_cpus = Some(pinning.reserved.to_string());
         options.cpuset_owner_namespaces = pinning.owner_namespaces.join(",");
-        Ok(Self { options, reconcile_interval, selection, tls, pods, pinning, injection, log })
+        Ok(Self {
+            options,
+            record,
+            reconcile_interval,
+            selection,
+            tls,
+            pods,
+            pinning,
+            injection,
+            log,
+        })
     }
+}
+
+/// Directory and size of the recording; sets `record_size` to the size in force.
+fn recording(options: &mut Options) -> Result<Option<(PathBuf, ByteSize)>, Failure> {
+    let given = options.record_size;
+    let size = match &options.record {
+        Some(record) => record.size("--record-size", given)?,
+        None => given.unwrap_or(DEFAULT_RECORD_SIZE),
+    };
+    options.record_size = Some(size);
+    Ok(options.record.as_ref().map(|record| (record.dir.clone(), size)))
 }
 
 fn tls_files(options: &Options) -> Result<Option<TlsFiles>, Failure> {
@@ -176,6 +202,23 @@ mod tests {
         let text = serde_saphyr::to_string(&config.options).unwrap();
         let again = Config::resolve(serde_saphyr::from_str(&text).unwrap()).unwrap();
         assert_eq!(again.options, config.options);
+    }
+
+    #[test]
+    fn the_size_after_the_comma_is_that_of_the_recording() {
+        let resolve = |yaml: &str| {
+            let options: Options = serde_saphyr::from_str(yaml).unwrap();
+            Config::resolve(Options { pod_source: PodSourceName::None, ..options })
+        };
+        let config = resolve("record: /a,2MiB").unwrap();
+        assert_eq!(config.record, Some(("/a".into(), ByteSize(2 << 20))));
+        assert_eq!(config.options.record_size, Some(ByteSize(2 << 20)));
+        let text = serde_saphyr::to_string(&config.options).unwrap();
+        assert_eq!(resolve(&text).unwrap().record, config.record, "{text}");
+        let size = |yaml| resolve(yaml).unwrap().options.record_size.unwrap().0;
+        assert_eq!([size("record: /a"), size("recordSize: 1MiB")], [100_000_000, 1 << 20]);
+        let error = resolve("record: /a,2MiB\nrecordSize: 1MiB").unwrap_err().to_string();
+        assert_eq!(error, "--record-size: 1MiB differs from the size in /a,2MiB; set one of them");
     }
 
     #[test]

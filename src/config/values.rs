@@ -117,8 +117,8 @@ fn check_numbers(options: &Options) -> Result<(), String> {
     if options.max_series == 0 {
         return Err("--max-series: 0 would drop all series; use at least 1".to_owned());
     }
-    if options.record_size.0 < recording::LEAST_SIZE {
-        let (size, least) = (options.record_size, ByteSize(recording::LEAST_SIZE));
+    if let Some(size) = options.record_size.filter(|size| size.0 < recording::LEAST_SIZE) {
+        let least = ByteSize(recording::LEAST_SIZE);
         return Err(format!("--record-size: {size} is too small; use at least {least}"));
     }
     if options.metrics_auth && options.tls_cert.is_none() {

@@ -47,8 +47,7 @@ fn an_agent_records_until_it_ends_and_goes_on_after_a_failure() {
     let ring = dir.path().join("ring");
     let flags = [
         format!("--kubepods={}", tree.kubepods().path().display()),
-        format!("--record={}", ring.display()),
-        "--record-size=1MiB".to_owned(),
+        format!("--record={},1MiB", ring.display()),
         "--ui=off".to_owned(),
         "--pod-source=none".to_owned(),
         "--sched-trace=off".to_owned(),
@@ -259,12 +258,21 @@ fn a_recording_that_cannot_be_made_or_shown_is_an_error_with_the_reason() {
     let bytes = include_bytes!("../../crates/recording/tests/fixtures/version-99.cpuwarden");
     std::fs::write(&newer, bytes).unwrap();
     let newer = newer.to_str().unwrap();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["replay", newer], "format version 99, written by cpuwarden 7.0.0"),
         (&["replay", "/nowhere"], "cannot open /nowhere"),
         (&["replay", "/nowhere", "--listen=127.0.0.1:0"], "cannot open /nowhere"),
         (&["record", "/proc/none", "--pod-source=none"], "cannot create /proc/none"),
         (&["record", "/nowhere", "--size=1kB"], "--size: 1kB is too small; use at least 1MiB"),
+        (&["record", "/nowhere,1kB"], "1kB is too small; use at least 1MiB"),
+        (
+            &["record", "/nowhere,2MiB", "--size=1MiB"],
+            "--size: 1MiB differs from the size in /nowhere,2MiB; set one of them",
+        ),
+        (
+            &["run", "--record=/nowhere,2MiB", "--record-size=1MiB"],
+            "--record-size: 1MiB differs from the size in /nowhere,2MiB; set one of them",
+        ),
     ];
     for (args, reason) in cases {
         let output = Command::new(binary()).args(args).output().unwrap();
