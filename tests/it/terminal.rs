@@ -246,6 +246,26 @@ fn a_replay_is_moved_by_keys_and_restores_the_terminal_at_a_signal() {
 }
 
 #[test]
+fn a_replay_with_an_address_opens_the_view_and_the_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("incident");
+    seven_hundred_seconds(&path);
+    let tmux = Tmux::start(80, 24);
+    let arguments = format!("replay {} --at 00:05 --listen 127.0.0.1:0", path.display());
+    let replay = tmux.start_job(&arguments);
+    let screen = tmux.wait_for_first_row(">  shop/checkout");
+    let address = screen.split("page: http://").nth(1).and_then(|rest| rest.split('/').next());
+    let address = address.unwrap_or_else(|| panic!("{screen}")).parse().unwrap();
+    assert_eq!(http::get(address, "/").unwrap().0, 200);
+    let frame: serde_json::Value =
+        serde_json::from_str(&http::get(address, "/api/v1/frame").unwrap().1).unwrap();
+    assert!((300_000..700_000).contains(&frame["atMs"].as_u64().unwrap()), "{frame}");
+    kill_process(replay, Signal::TERM).unwrap();
+    tmux.assert_restored();
+    assert!(http::get(address, "/").is_err());
+}
+
+#[test]
 fn the_demo_ends_and_cleans_up_when_its_terminal_is_closed() {
     let _turn = turn();
     let before = cgroups_of_demos();

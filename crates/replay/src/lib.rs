@@ -6,7 +6,7 @@ pub use page::Page;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,8 +32,9 @@ pub struct ReplayArgs {
     /// the first second; the last one for a table and for the page]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub at: Option<ReplayStart>,
-    /// Serve the page and the JSON API on the recording at this address, instead of the terminal
-    /// view: the ten minutes before the time, and each second after it when it is due
+    /// Also serve the page and the JSON API on the recording at this address: the ten minutes before
+    /// the time, and each second after it when it is due. Only these if standard output is not a
+    /// terminal
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["once", "output"])]
     pub listen: Option<SocketAddr>,
     /// Print one second, and exit
@@ -110,8 +111,7 @@ fn milliseconds(time: SystemTime) -> u64 {
 /// # Errors
 /// The recording cannot be opened or is one of a later version, or the terminal is gone.
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
-    let mut recording =
-        Recording::open(&args.path).map_err(|error| Failure::config(error.to_string()))?;
+    let mut recording = open(&args.path)?;
     for note in recording.notes() {
         let (path, at, length) = (note.path.display(), note.at, note.length);
         stderr::say(format!("{path}: skipped {length} bytes at {at}: {}", note.reason));
@@ -125,7 +125,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         None if args.output == ReplayOutput::Text && !is_live => end,
         None => start,
     };
-    if let Some(address) = args.listen {
+    if let Some(address) = args.listen.filter(|_| !is_live) {
         return page::serve(recording, at, address);
     }
     match args.output {
@@ -147,7 +147,19 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
                     signals.any().await;
                     Ok(())
                 };
-                view(recording, at, App::new(Look::from_env()), end).await
+                let mut app = App::new(Look::from_env());
+                let mut page = None;
+                if let Some(address) = args.listen {
+                    // The page plays the recording by itself.
+                    let started = Page::start(open(&args.path)?, at, address)?;
+                    app = app.with_notes(vec![format!("page: http://{}/", started.address())]);
+                    page = Some(started);
+                }
+                let viewed = view(recording, at, app, end).await;
+                if let Some(page) = page {
+                    page.stop().await;
+                }
+                viewed
             })
         }
         ReplayOutput::Text => {
@@ -156,6 +168,10 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+fn open(path: &Path) -> Result<Recording, Failure> {
+    Recording::open(path).map_err(|error| Failure::config(error.to_string()))
 }
 
 /// Shows the view on a recording, from a time on, until the user leaves or `end` returns.
