@@ -30,10 +30,12 @@ const fn pod(name: &'static str, app: &'static str, is_other: bool) -> Pod {
     Pod { name, app, is_other }
 }
 
-/// Two pods of a Deployment, one of nobody, and those of a Deployment on several nodes.
-const PODS: [Pod; 5] = [
+/// Two pods of a Deployment, one whose name begins as theirs, one of nobody, and those of a
+/// Deployment on several nodes.
+const PODS: [Pod; 6] = [
     pod("web-1", "web", false),
     pod("web-2", "web", false),
+    pod("web-10", "admin", false),
     pod("other", "other", false),
     pod("spread-1", "spread", false),
     pod("spread-2", "spread", true),
@@ -139,7 +141,8 @@ impl Cluster {
         for (file, object) in [
             ("deploy-web", deployment("web")),
             ("deploy-spread", deployment("spread")),
-            ("pod", pod("other", "other", NODES[0])),
+            ("pod-other", pod("other", "other", NODES[0])),
+            ("pod-web-1", pod("web-1", "web", NODES[0])),
             ("pods-web", json!({ "items": pods_of("web") })),
             ("pods-spread", json!({ "items": spread })),
             ("agents", json!({ "items": NODES.map(agent) })),
@@ -160,7 +163,7 @@ echo "$*" >> {dir}/calls
 for last in "$@"; do :; done
 case "$*" in
 *"get --output=json deploy/web" | *"get --output=json deploy/spread") cat {dir}/deploy-"${{last#*/}}" ;;
-*"get --output=json pod/other") cat {dir}/pod ;;
+*"get --output=json pod/other" | *"get --output=json pod/web-1") cat {dir}/pod-"${{last#*/}}" ;;
 *"get --output=json cm/settings") cat {dir}/configmap ;;
 *"get --output=json pods --namespace shop --selector app="*) cat {dir}/pods-"${{last#*=}}" ;;
 *"get --output=json pods --namespace cpuwarden --selector "*) cat {dir}/agents ;;
@@ -211,6 +214,7 @@ fn the_plugin_shows_a_workload_a_pod_or_the_reason_why_not() {
     let cluster = Cluster::new();
     assert_findings_of_all_pods_are_merged(&cluster);
     assert_nodes_are_merged_and_a_silent_one_is_named(&cluster);
+    assert_each_node_of_a_workload_is_shown(&cluster);
     assert_a_pod_stands_for_itself(&cluster);
     assert_the_node_of_a_pod_is_shown(&cluster);
     assert_a_view_forwards_its_port_again(&cluster);
@@ -259,10 +263,62 @@ fn assert_nodes_are_merged_and_a_silent_one_is_named(cluster: &Cluster) {
     let output = cluster.run(&["advise", "deploy/spread", "-o", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&json["nodes"], &json["missing"]), (&3.into(), &1.into()), "{json}");
+}
+
+fn assert_each_node_of_a_workload_is_shown(cluster: &Cluster) {
     // The view is of one node.
     let output = cluster.run(&["top", "deploy/spread", "--once"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("spread-2 on node-2") && errors.contains("node/NAME"), "{errors}");
+    let [table, note] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(table.contains("shop/spread-1") && !table.contains("spread-2"), "{table}");
+    assert!(note.contains("this is node-1 with 1 of its 3 pods; --node shows another"), "{note}");
+    let table = cluster.text(&["top", "deploy/spread", "--once", "--node=node-2"]);
+    assert!(table.contains("shop/spread-2") && !table.contains("spread-1"), "{table}");
+
+    let silent = |output: &Output| {
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains("node node-3: no agent answers at "), "{errors}");
+        assert!(errors.contains("no answer from 1 of 3 nodes"), "{errors}");
+        assert_eq!(output.status.code(), Some(69), "{errors}");
+    };
+    let output = cluster.run(&["pins", "deploy/spread"]);
+    let pins = String::from_utf8_lossy(&output.stdout);
+    let heads: Vec<&str> = pins.lines().filter(|line| line.starts_with("node/")).collect();
+    assert_eq!(heads, ["node/node-1", "node/node-2"], "{pins}");
+    assert_eq!(pins.matches("no pod on this node").count(), 2, "{pins}");
+    silent(&output);
+    let output = cluster.run(&["pins", "deploy/spread", "--json"]);
+    let pins: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(pins, json!({ "node-1": [], "node-2": [] }));
+    silent(&output);
+
+    let output = cluster.run(&["doctor", "deploy/web", "--json"]);
+    let reports: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(reports.as_object().unwrap().len(), 1, "{reports}");
+    assert_eq!(output.status.code(), exit_code(&reports["node-1"]), "{reports}");
+    let output = cluster.run(&["doctor", "deploy/spread"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("node/node-1\n") && text.contains("\n\nnode/node-2\n"), "{text}");
+    silent(&output);
+
+    let file = |name: &str| cluster.dir.path().join(name);
+    let path = file("spread.cpuwarden");
+    let output =
+        cluster.run(&["snapshot", "deploy/spread", "--last=1m", "-o", path.to_str().unwrap()]);
+    silent(&output);
+    assert!(!path.exists() && !file("spread-node-3.cpuwarden").exists());
+    for (name, pod) in [("spread-node-1", "spread-1"), ("spread-node-2", "spread-2")] {
+        let path = file(&format!("{name}.cpuwarden"));
+        let replay = Command::new(binary()).arg("replay").arg(path).arg("--once").output().unwrap();
+        let replay = String::from_utf8(replay.stdout).unwrap();
+        assert!(replay.contains(&format!("shop/{pod}")), "{name}: {replay}");
+    }
+}
+
+/// Exit code of `doctor` for a report: that of the worst finding, as of the agent's own command.
+fn exit_code(report: &Value) -> Option<i32> {
+    let code = ["good", "lacking", "broken"].iter().position(|level| report["worst"] == *level);
+    code.map(|code| code as i32)
 }
 
 fn assert_a_pod_stands_for_itself(cluster: &Cluster) {
@@ -279,16 +335,19 @@ fn assert_a_pod_stands_for_itself(cluster: &Cluster) {
 
 fn assert_the_node_of_a_pod_is_shown(cluster: &Cluster) {
     let table = cluster.text(&["top", "other", "--once"]);
-    assert!(table.contains("other") && !table.contains("web-1"), "{table}");
+    assert!(table.contains("shop/other") && !table.contains("web-1"), "{table}");
+    let table = cluster.text(&["top", "web-1", "--once"]);
+    assert!(table.contains("web-1") && !table.contains("web-10"), "{table}");
+    let table = cluster.text(&["top", "deploy/web", "--once"]);
+    assert!(table.contains("web-1") && table.contains("web-2"), "{table}");
+    assert!(!table.contains("web-10") && !table.contains("shop/other"), "{table}");
     let pins: Value = serde_json::from_str(&cluster.text(&["pins", "other", "--json"])).unwrap();
     assert_eq!(pins, json!([]));
     assert!(cluster.text(&["pins", "other"]).contains("no pod on this node"));
-    // The exit code is that of the worst finding, as of the agent's own command.
     let output = cluster.run(&["doctor", "other", "--json"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     let report: Value = serde_json::from_slice(&output.stdout).expect(&errors);
-    let code = ["good", "lacking", "broken"].iter().position(|level| report["worst"] == *level);
-    assert_eq!(output.status.code().map(|code| code as usize), code, "{report}");
+    assert_eq!(output.status.code(), exit_code(&report), "{report}");
     assert!(report["findings"].as_array().unwrap().len() > 5, "{report}");
     let file = cluster.dir.path().join("incident");
     let path = file.to_str().unwrap();

@@ -4,18 +4,16 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use advisor::{AdviceReport, ContainerReport, patch_command};
-use agent_client::{AdviceFormat, AgentClient, block_on, figures, render};
+use agent_client::{AdviceFormat, block_on, figures, render};
 use anyhow::Context as _;
-use console::{Failure, output, stderr};
+use console::{Failure, output};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::command::{Of, resolve};
+use crate::command::{Of, TIMEOUT, resolve};
+use crate::per_node::answers;
 use crate::{MergedContainer, Resolved, Workload, merged};
-
-/// Number of agents that are asked at the same time.
-const AT_ONCE: usize = 8;
 
 /// Advice for a workload.
 #[derive(Debug, Serialize)]
@@ -56,45 +54,17 @@ pub(crate) fn advise(of: &Of, format: AdviceFormat) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The reports of the agents of all nodes, and the number of nodes without one; each of these is
-/// said on standard error.
+/// The reports of the agents of all nodes as one, and the number of nodes without one.
 fn reports(cluster: &Cluster<'_>, resolved: &Resolved) -> Result<(AdviceReport, usize), Failure> {
-    let nodes: Vec<&str> = resolved.nodes().into_iter().collect();
+    let answers = answers(cluster, resolved, TIMEOUT, |client, _| {
+        block_on(client.get::<AdviceReport>("/api/v1/advice"))
+    })?;
     let mut all = AdviceReport { objective: 0.0, containers: Vec::new() };
-    let (mut missing, mut last) = (0, None);
-    for some in nodes.chunks(AT_ONCE) {
-        let answers: Vec<_> = std::thread::scope(|scope| {
-            let asked: Vec<_> =
-                some.iter().map(|node| scope.spawn(|| report(cluster, node))).collect();
-            asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
-        });
-        for (node, answer) in some.iter().zip(answers) {
-            match answer {
-                Ok(report) => {
-                    all.objective = report.objective;
-                    all.containers.extend(report.containers);
-                }
-                Err(failure) => {
-                    missing += 1;
-                    if nodes.len() > 1 {
-                        stderr::say(format!("node {node}: {failure}"));
-                    }
-                    last = Some(failure);
-                }
-            }
-        }
+    for (_, report) in answers.found {
+        all.objective = report.objective;
+        all.containers.extend(report.containers);
     }
-    match last {
-        Some(failure) if missing == nodes.len() => Err(failure),
-        _ => Ok((all, missing)),
-    }
-}
-
-/// The report of one node's agent.
-fn report(cluster: &Cluster<'_>, node: &str) -> Result<AdviceReport, Failure> {
-    let agent = cluster.agent(node)?;
-    let client = AgentClient::new(&agent.args)?;
-    block_on(client.get("/api/v1/advice"))
+    Ok((all, answers.missing))
 }
 
 fn of_workload<'a>(

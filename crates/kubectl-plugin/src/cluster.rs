@@ -1,10 +1,18 @@
 //! The agents of a target's nodes, each reached through a forwarded port.
 
-use agent_client::{AgentArgs, ConnectionArgs};
+use std::collections::BTreeSet;
+use std::panic::resume_unwind;
+use std::thread;
+use std::time::Duration;
+
+use agent_client::{AgentArgs, AgentClient, ConnectionArgs};
 use console::Failure;
 
 use crate::command::ClusterArgs;
 use crate::{Agents, Forward, Kubectl, Resolved, Scheme};
+
+/// Number of agents that are asked at the same time.
+const AT_ONCE: usize = 8;
 
 /// The agents of a cluster.
 pub(crate) struct Cluster<'a> {
@@ -54,6 +62,31 @@ impl<'a> Cluster<'a> {
             },
         };
         Ok(Agent { args, forward })
+    }
+
+    /// Asks the agent of each node, several at the same time; the answers are in the order of the
+    /// nodes. `timeout` is the maximum time of an answer.
+    pub(crate) fn ask<T: Send>(
+        &self,
+        nodes: &BTreeSet<&str>,
+        timeout: Duration,
+        question: impl Fn(&AgentClient, &str) -> Result<T, Failure> + Sync,
+    ) -> Vec<Result<T, Failure>> {
+        let ask = |node: &str| {
+            let agent = self.agent(node)?;
+            question(&AgentClient::new(&agent.args)?.with_timeout(timeout), node)
+        };
+        let nodes: Vec<&str> = nodes.iter().copied().collect();
+        let answers = |some: &[&str]| {
+            thread::scope(|scope| {
+                let asked: Vec<_> = some.iter().map(|node| scope.spawn(|| ask(node))).collect();
+                let answers = asked
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+                answers.collect::<Vec<_>>()
+            })
+        };
+        nodes.chunks(AT_ONCE).flat_map(answers).collect()
     }
 
     /// As [`Cluster::agent`], for a view that stays open: when the agent's pod ends, the port is

@@ -12,6 +12,7 @@ mod cluster;
 mod command;
 mod forward;
 mod kubectl;
+mod per_node;
 #[cfg(test)]
 mod script;
 mod target;

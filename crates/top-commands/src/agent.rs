@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use advisor::AdviceReport;
 use agent_client::{AgentClient, block_on};
 use console::{Failure, output};
-use timeline::{Frame, PairSeries, Points, Series};
+use timeline::{Frame, PairSeries, PodName, Points, Series};
 use tokio::task::JoinHandle;
 use top::{App, Look, Source, Update};
 
@@ -27,15 +27,39 @@ const ADVICE_EVERY: Duration = Duration::from_secs(10);
 /// Maximum size of an event, bytes.
 const LONGEST_EVENT: usize = 64 << 20;
 
-/// Shows the rows of a running agent that match a filter, or prints them once as a table.
+/// The part of an agent's node to show.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// The filter that the view shows.
+    pub label: String,
+    /// Namespace and name of each pod; `None` for all pods of the node.
+    pub pods: Option<Vec<(String, String)>>,
+    /// Lines above the view; a printed table has none.
+    pub notes: Vec<String>,
+}
+
+impl Shown {
+    fn app(self) -> App {
+        let app = App::new(Look::from_env()).with_notes(self.notes);
+        match self.pods {
+            Some(pods) => {
+                let name = |(namespace, pod)| PodName { namespace, pod };
+                app.with_pods(self.label, pods.into_iter().map(name))
+            }
+            None => app,
+        }
+    }
+}
+
+/// Shows the pods of a running agent's node, or prints them once as a table.
 ///
 /// # Errors
 /// No agent answers at first, or it has no JSON API. Later failures are shown in the view.
-pub fn show_agent(client: AgentClient, filter: String, is_once: bool) -> Result<(), Failure> {
+pub fn show_agent(client: AgentClient, shown: Shown, is_once: bool) -> Result<(), Failure> {
     block_on(async {
         let mut signals = Signals::new()?;
         let first: Frame = client.get("/api/v1/frame").await?;
-        let mut app = App::new(Look::from_env()).with_filter(filter);
+        let mut app = shown.app();
         if is_once {
             history(&client).await.into_iter().for_each(|update| app.apply(update));
             app.apply(Update::Frame(Box::new(first)));

@@ -6,7 +6,7 @@ mod findings;
 mod on_terminal;
 mod signals;
 
-pub use agent::show_agent;
+pub use agent::{Shown, show_agent};
 pub use findings::advice;
 pub use on_terminal::{columns, show};
 pub use signals::Signals;

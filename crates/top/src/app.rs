@@ -28,6 +28,14 @@ pub(crate) enum View {
     Topology,
 }
 
+/// Pods to which the victims are limited.
+#[derive(Debug)]
+pub(crate) struct Only {
+    /// What the filter shows.
+    pub(crate) label: String,
+    pub(crate) pods: HashSet<PodName>,
+}
+
 /// The state of the view.
 #[derive(Debug)]
 pub struct App {
@@ -51,6 +59,8 @@ pub struct App {
     pub(crate) is_ascending: bool,
     /// Columns in the last drawn table of victims, for the keys that sort.
     pub(crate) columns: Vec<Column>,
+    /// Pods whose containers are the victims; `None` for all.
+    pub(crate) only: Option<Only>,
     /// Filters of the victims and of the aggressors.
     pub(crate) filters: [String; 2],
     pub(crate) is_typing: bool,
@@ -88,6 +98,7 @@ impl App {
             harm_sort: HarmSort::Now,
             is_ascending: false,
             columns: Vec::new(),
+            only: None,
             filters: Default::default(),
             is_typing: false,
             is_paused: false,
@@ -108,11 +119,11 @@ impl App {
         self
     }
 
-    /// Shows only victims that match, as after the key of the filter.
+    /// Shows only these pods as victims, until the key that clears the filter; `label` is the filter
+    /// shown.
     #[must_use]
-    pub fn with_filter(mut self, filter: String) -> Self {
-        let [victims, _] = &mut self.filters;
-        *victims = filter;
+    pub fn with_pods(mut self, label: String, pods: impl IntoIterator<Item = PodName>) -> Self {
+        self.only = Some(Only { label, pods: pods.into_iter().collect() });
         self
     }
 
@@ -224,7 +235,10 @@ impl App {
     /// Rows of the table of victims.
     pub(crate) fn victims(&self) -> Vec<&ContainerFrame> {
         let [filter, _] = &self.filters;
-        let all = self.containers();
+        let is_one = |row: &&ContainerFrame| {
+            self.only.as_ref().is_none_or(|only| only.pods.contains(&row.pod_name()))
+        };
+        let all = self.containers().filter(is_one);
         rows::victims(all, &self.history, filter, self.sort, self.is_ascending)
     }
 

@@ -105,6 +105,9 @@ impl App {
             self.view = self.table.clone();
         } else {
             self.filter_mut().clear();
+            if self.view == View::Victims {
+                self.only = None;
+            }
         }
     }
 

@@ -125,8 +125,12 @@ impl App {
             let reversed = if self.is_ascending { ", reversed" } else { "" };
             text = format!("  sorted by {}{reversed}", self.sort.name());
         }
-        if !self.filter().is_empty() {
-            text += &format!("  filter: {}", self.filter());
+        let only = self.only.as_ref().filter(|_| self.view != View::Aggressors);
+        let typed = Some(self.filter()).filter(|filter| !filter.is_empty());
+        let filters: Vec<&str> =
+            only.map(|only| only.label.as_str()).into_iter().chain(typed).collect();
+        if !filters.is_empty() {
+            text += &format!("  filter: {}", filters.join(", "));
         }
         text
     }

@@ -1,9 +1,10 @@
 //! Keys: order, filter, selection and pause.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use timeline::{Frame, PodName, Rates};
 use top::{Control, Position, Update};
 
-use crate::scene::{SIZES, Screen, frame, untraced};
+use crate::scene::{SIZES, Screen, frame, row, untraced};
 
 #[test]
 fn columns_sort_in_both_directions() {
@@ -93,6 +94,34 @@ fn a_filter_shows_only_names_that_contain_it() {
     assert_eq!(screen.rows().len(), 5);
     screen.write("/nothing");
     assert!(screen.text().contains("no container matches"), "{}", screen.text());
+}
+
+#[test]
+fn chosen_pods_are_shown_by_their_exact_names_until_esc() {
+    let named = |pod: &str| row(pod, "app", None, Rates::default());
+    let frame = Frame {
+        containers: ["shop/web-1", "shop/web-10", "shop/web-2", "test/web-1"].map(named).into(),
+        ..frame(0)
+    };
+    let mut screen = Screen::empty(SIZES[0]);
+    let pods = ["web-1", "web-2"].map(|pod| PodName { namespace: "shop".into(), pod: pod.into() });
+    screen.app = screen.app.with_pods("shop/web".to_owned(), pods);
+    screen.show(frame);
+    let names = |screen: &mut Screen| -> Vec<String> {
+        let name = |row: &String| {
+            row.split_whitespace().find(|word| word.contains('/')).unwrap().to_owned()
+        };
+        screen.rows().iter().map(name).collect()
+    };
+    assert_eq!(names(&mut screen), ["shop/web-1", "shop/web-2"]);
+    assert!(screen.text().contains("filter: shop/web"), "{}", screen.text());
+    screen.write("/web-2");
+    screen.press(KeyCode::Enter);
+    assert_eq!(names(&mut screen), ["shop/web-2"]);
+    assert!(screen.text().contains("filter: shop/web, web-2"), "{}", screen.text());
+    screen.press(KeyCode::Esc);
+    assert_eq!(names(&mut screen).len(), 4, "{}", screen.text());
+    assert!(!screen.text().contains("filter:"), "{}", screen.text());
 }
 
 #[test]
