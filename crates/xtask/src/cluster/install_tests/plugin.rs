@@ -30,8 +30,8 @@ const RULES: [(&str, &str); 2] = [
     ),
 ];
 
-/// Each command of the plugin answers a user with the documented rights, and names the missing
-/// right to one without them.
+/// Each command of the plugin answers a user with the documented rights for a pod, a workload and the
+/// node, and names the missing right to one without them.
 pub(super) fn commands_need_only_the_documented_rights(
     cluster: &Cluster,
 ) -> Result<String, ClusterError> {
@@ -46,20 +46,21 @@ pub(super) fn commands_need_only_the_documented_rights(
     ensure(reason.contains("pods \"throttled\" is forbidden"), || format!("no right: {reason}"))?;
     grant(cluster)?;
 
-    let table = plugin.run(&["top", "--once", "pod/throttled"])?;
-    ensure(table.contains("throttled"), || format!("top: {table}"))?;
     let advised = advises_the_pod_and_the_workload(cluster, &plugin)?;
+    let frames = shows(cluster, &plugin, "pod/throttled", &["throttled"])?;
+    shows(cluster, &plugin, "deploy/checkout", &["checkout-"])?;
     let node = format!("node/{NODE_NAME}");
-    let doctor = json_of(&plugin.findings(&["doctor", "--json", "pod/throttled"])?)?;
-    ensure(doctor.is_object(), || format!("doctor: {doctor}"))?;
-    let pins = json_of(&plugin.run(&["pins", "--json", "pod/throttled"])?)?;
-    ensure(pins.as_array().is_some_and(Vec::is_empty), || format!("pins: {pins}"))?;
     let refused = plugin.run(&["pins", &node]).err().map(|error| error.to_string());
     let reason = refused.unwrap_or_default();
     ensure(reason.contains("nodes") && reason.contains("forbidden"), || {
         format!("a node without the right to read nodes: {reason}")
     })?;
-    let frames = saves_a_recording(cluster, &plugin)?;
+    grant_nodes(cluster)?;
+    let both = ["throttled", "checkout-"];
+    shows(cluster, &plugin, &node, &both)?;
+    let advice = plugin.run(&["advise", "--output=json", &node])?;
+    let names_all = both.iter().all(|pod| advice.contains(&format!("\"pod\": \"{pod}")));
+    ensure(names_all, || format!("{node}: {advice}"))?;
     let requests = requests(cluster)?;
     Ok(format!("{ready}; advice {advised}; {frames} seconds saved; requests: {requests}"))
 }
@@ -98,6 +99,46 @@ fn grant(cluster: &Cluster) -> Result<(), ClusterError> {
     Ok(())
 }
 
+/// Gives the user the right to read nodes.
+fn grant_nodes(cluster: &Cluster) -> Result<(), ClusterError> {
+    let roles = cluster.apply(
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: oncall}\n\
+         rules: [{apiGroups: [\"\"], resources: [nodes], verbs: [get]}]\n---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\n\
+         metadata: {name: oncall}\n\
+         roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: oncall}\n\
+         subjects: [{kind: ServiceAccount, name: oncall, namespace: default}]\n",
+    );
+    roles.map(drop)
+}
+
+/// `top`, `doctor`, `pins` and `snapshot` of a target answer; `pods` are in the table and in the
+/// recording. Returns the number of recorded seconds.
+fn shows(
+    cluster: &Cluster,
+    plugin: &Plugin,
+    target: &str,
+    pods: &[&str],
+) -> Result<usize, ClusterError> {
+    let table = plugin.run(&["top", "--once", target])?;
+    // The middle of a long name is cut.
+    let has_row = |pod: &&str| table.contains(&format!("default/{}", pod.get(..2).unwrap_or(pod)));
+    ensure(pods.iter().all(has_row), || format!("top {target}: {table}"))?;
+    // For a workload, an object has the answers by node.
+    let of_node = |mut answer: Value| {
+        if target.starts_with("deploy/") {
+            answer.get_mut(NODE_NAME).map(Value::take).unwrap_or_default()
+        } else {
+            answer
+        }
+    };
+    let doctor = of_node(json_of(&plugin.findings(&["doctor", "--json", target])?)?);
+    ensure(doctor["findings"].is_array(), || format!("doctor {target}: {doctor}"))?;
+    let pins = of_node(json_of(&plugin.run(&["pins", "--json", target])?)?);
+    ensure(pins.as_array().is_some_and(Vec::is_empty), || format!("pins {target}: {pins}"))?;
+    saves_a_recording(cluster, plugin, target, pods)
+}
+
 /// Returns the time after which the workload had advice.
 fn advises_the_pod_and_the_workload(
     cluster: &Cluster,
@@ -131,14 +172,23 @@ fn advises_the_pod_and_the_workload(
 }
 
 /// Returns the number of recorded seconds.
-fn saves_a_recording(cluster: &Cluster, plugin: &Plugin) -> Result<usize, ClusterError> {
+fn saves_a_recording(
+    cluster: &Cluster,
+    plugin: &Plugin,
+    target: &str,
+    pods: &[&str],
+) -> Result<usize, ClusterError> {
     let file = cluster.work().join("incident.cpuwarden");
     let path = file.display().to_string();
-    plugin.run(&["snapshot", "--last=30s", "--output", &path, "pod/throttled"])?;
+    plugin.run(&["snapshot", "--last=30s", "--output", &path, target])?;
     let mut replay = Command::new(&plugin.agent);
     replay.args(["replay", &path, "--output=json"]);
     let text = String::from_utf8_lossy(&process::output_of(&mut replay)?).into_owned();
-    ensure(text.contains("\"pod\":\"throttled\""), || "the pod is not in the recording".into())?;
+    for pod in pods {
+        ensure(text.contains(&format!("\"pod\":\"{pod}")), || {
+            format!("{pod} is not in the recording of {target}")
+        })?;
+    }
     Ok(text.lines().count())
 }
 
