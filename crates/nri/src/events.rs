@@ -43,8 +43,10 @@ impl Events {
     ///
     /// An empty subscription means all events. Where the runtime knows none of the set, the
     /// subscription is the event that costs least; it is not passed to the handler.
-    pub(crate) fn subscription(self, runtime: &Runtime) -> i32 {
-        let known = if runtime.knows_pod_updates() { Self::SINCE_0_10 } else { Self::BEFORE_0_10 };
+    /// `oldest` limits it to the events that every runtime knows.
+    pub(crate) fn subscription(self, runtime: &Runtime, oldest: bool) -> i32 {
+        let is_new = !oldest && runtime.knows_pod_updates();
+        let known = if is_new { Self::SINCE_0_10 } else { Self::BEFORE_0_10 };
         match self.0 & known.0 {
             0 => bit(Event::RemovePodSandbox),
             events => events,
@@ -176,7 +178,7 @@ mod tests {
     #[test]
     fn runtimes_are_asked_only_for_events_that_they_know() {
         let subscription = |name, version, nri_version| {
-            Events::SINCE_0_10.subscription(&runtime(name, version, nri_version))
+            Events::SINCE_0_10.subscription(&runtime(name, version, nri_version), false)
         };
         let new = [
             ("containerd", "v2.2.0", ""),
@@ -193,6 +195,8 @@ mod tests {
         for (name, version, nri_version) in new {
             assert_eq!(subscription(name, version, nri_version), 0x3fff, "{name} {version}");
         }
+        let new = runtime("cri-o", "1.34.0", "");
+        assert_eq!(Events::SINCE_0_10.subscription(&new, true), 0x7ff);
         let old = [
             ("containerd", "v1.7.27", ""),
             ("containerd", "v2.1.5", ""),
@@ -215,7 +219,7 @@ mod tests {
     #[test]
     fn a_subscription_is_never_empty_because_that_means_all_events() {
         let old = runtime("containerd", "v1.7.27", "");
-        assert_eq!(Events::of(&[Event::UpdatePodSandbox]).subscription(&old), 1 << 2);
-        assert_eq!(Events::NONE.subscription(&old), 1 << 2);
+        assert_eq!(Events::of(&[Event::UpdatePodSandbox]).subscription(&old, false), 1 << 2);
+        assert_eq!(Events::NONE.subscription(&old, false), 1 << 2);
     }
 }

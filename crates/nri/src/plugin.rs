@@ -102,6 +102,7 @@ impl<H: Handler> Plugin<H> {
             answer_within: ANSWER_WITHIN,
             register_within: REGISTER_WITHIN,
             keep_connected: false,
+            oldest_events: false,
         };
         Ok(Self { settings, socket: socket.to_owned(), handler })
     }
@@ -136,9 +137,16 @@ impl<H: Handler> Plugin<H> {
     /// Connects and answers the runtime until `stop`, on this thread and one for the handler.
     /// Connects again whenever the connection ends, after 0.1 s to 5 s.
     ///
+    /// A runtime that ends the connection after its configuration may not know an event: the next
+    /// subscription is then limited to the events that every runtime knows.
+    ///
     /// # Errors
     /// If the handler's thread does not start.
-    pub fn run(self, stop: &Stop, mut report: impl FnMut(PluginReport<'_>)) -> Result<(), Error> {
+    pub fn run(
+        mut self,
+        stop: &Stop,
+        mut report: impl FnMut(PluginReport<'_>),
+    ) -> Result<(), Error> {
         let mut worker = start(self.handler, &self.settings)?;
         let mut retry = Retry::default();
         loop {
@@ -149,6 +157,7 @@ impl<H: Handler> Plugin<H> {
             if stop.is_stopped() {
                 break;
             }
+            self.settings.oldest_events = end.is_unsynchronized && !self.settings.oldest_events;
             let retry_in = retry.after(end.synchronized_for);
             report(PluginReport::Disconnected { error: &end.error, retry_in });
             // A handler that hangs would not answer on the next connection either.
@@ -203,13 +212,15 @@ fn connect(socket: &Path, stop: &Stop) -> io::Result<UnixStream> {
 /// End of a connection.
 struct End {
     error: Error,
+    /// Whether the runtime has configured the plugin, but not synchronized it.
+    is_unsynchronized: bool,
     /// Time for which the plugin got events.
     synchronized_for: Option<Duration>,
 }
 
 impl End {
     fn of(error: Error) -> Self {
-        Self { error, synchronized_for: None }
+        Self { error, is_unsynchronized: false, synchronized_for: None }
     }
 }
 
@@ -237,7 +248,8 @@ fn serve(
     }
     stop.forget();
     let error = if stop.is_stopped() { Error::Stopped } else { error };
-    End { error, synchronized_for }
+    let is_unsynchronized = called && synchronized_for.is_none();
+    End { error, is_unsynchronized, synchronized_for }
 }
 
 /// Interval until the next connection. It doubles from one failure to the next.

@@ -43,6 +43,8 @@ pub(crate) struct Settings {
     pub(crate) register_within: Duration,
     /// Whether the runtime is asked to keep the plugin after a timeout.
     pub(crate) keep_connected: bool,
+    /// Whether to subscribe only to events that every runtime knows.
+    pub(crate) oldest_events: bool,
 }
 
 impl Settings {
@@ -184,7 +186,7 @@ impl<'a> Session<'a> {
 
     fn configure(&mut self, payload: &[u8], within: Duration) -> Result<Vec<u8>, Error> {
         let runtime = Runtime::new(decode::<ConfigureRequest>("ConfigureRequest", payload)?);
-        let events = self.settings.wanted.subscription(&runtime);
+        let events = self.settings.wanted.subscription(&runtime, self.settings.oldest_events);
         if let Err(fault) = self.worker.call(Job::Configured(runtime.clone()), within) {
             self.report_fault(Method::Configure.name(), &fault);
         }
@@ -293,6 +295,7 @@ mod tests {
             answer_within: Duration::from_millis(500),
             register_within: Duration::from_secs(30),
             keep_connected: false,
+            oldest_events: false,
         };
         let deadline =
             |method, millis: i64| settings.deadline(method, millis * 1_000_000).as_millis();

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use nri::{Error, Events, Plugin, Stop};
+use nri::{Error, Events, Plugin, Stop, api};
 use prost::Message;
 
 use crate::node::{Node, recorder};
@@ -26,6 +26,26 @@ fn a_runtime_that_starts_again_is_synchronized_with_what_now_runs() {
     assert!(runtime.create("d").adjust.is_some());
     assert_eq!(node.report(), "synchronized with containerd v2.4.2");
     assert_eq!(node.report(), "the runtime closed the connection; retry in 100ms");
+}
+
+#[test]
+fn after_a_failed_configuration_only_events_of_every_runtime_are_requested() {
+    let node = Node::new();
+    let events = |runtime: &mut Runtime| {
+        runtime.register();
+        let answer = runtime.configure("v2.4.2", "v0.12.3");
+        api::ConfigureResponse::decode(&answer[..]).unwrap().events
+    };
+    // A runtime that closes the connection after the answer, and one that accepts the next one.
+    assert_eq!(events(&mut Runtime::accept(&node.listener)), 0x3fff);
+    let mut runtime = Runtime::accept(&node.listener);
+    assert_eq!(events(&mut runtime), 0x7ff);
+    runtime.synchronize(&["a"], false);
+    drop(runtime);
+    // The runtime may be another one from here on.
+    assert_eq!(events(&mut Runtime::accept(&node.listener)), 0x3fff);
+    assert_eq!(events(&mut Runtime::accept(&node.listener)), 0x7ff);
+    assert_eq!(events(&mut Runtime::accept(&node.listener)), 0x3fff, "another reason");
 }
 
 #[test]
