@@ -55,6 +55,12 @@ pub(super) struct Work {
 /// Changed cgroups of a pod with their current CPUs.
 pub(super) type Rewritten = (Uid, Vec<(PathBuf, CpuSet)>);
 
+/// The plan of a pass with these inputs, unless its mode changes in the pass; made before the pass
+/// locks the admission, which then finds it in [`Inputs::last`]. `None` if nothing can be planned.
+pub(super) fn plan_ahead(mode: &Mode, inputs: &Inputs<'_>) -> Option<Planned> {
+    plan_from(mode, inputs, inputs.record.planned.clone(), inputs.last).ok()
+}
+
 /// One pass. `mode` already reflects the obstacles ([`Mode::facing`]).
 pub(super) fn pass(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Option<Work>, PassReport) {
     let (mode, work) = work(mode, inputs);
@@ -79,7 +85,8 @@ fn work(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Result<Work, Error>) {
     };
     let (mode, stepped_back) = yielding(mode, &rewritten, inputs);
     // Plan again: a paused pod gets another placement.
-    let work = plan_from(&mode, inputs, planned.from.current.clone()).and_then(|planned| {
+    let (current, last) = (planned.from.current.clone(), Some(&planned));
+    let work = plan_from(&mode, inputs, current, last).and_then(|planned| {
         let steps = steps(&mode, inputs, &planned.plan)?;
         Ok(Work { planned, adopted, rewritten, stepped_back, steps })
     });
@@ -171,24 +178,30 @@ fn planned(
     inputs: &Inputs<'_>,
 ) -> Result<(Planned, Option<BTreeMap<PathBuf, WrittenCgroup>>), Error> {
     let (view, record) = (inputs.view, inputs.record);
-    let first = plan_from(mode, inputs, record.planned.clone())?;
+    let first = plan_from(mode, inputs, record.planned.clone(), inputs.last)?;
     if record.found == Found::Known {
         return Ok((first, None));
     }
     let adopted = adopted(view, &first.plan);
     let is_confined = record.found == Found::Damaged || !adopted.held.is_empty();
     let confined = is_confined.then(|| confined(view, &first.plan));
-    Ok((plan_from(mode, inputs, adopted)?, confined))
+    Ok((plan_from(mode, inputs, adopted, Some(&first))?, confined))
 }
 
-fn plan_from(mode: &Mode, inputs: &Inputs<'_>, mut current: Current) -> Result<Planned, Error> {
+/// Plans, or takes the plan `last` if its inputs are the same.
+fn plan_from(
+    mode: &Mode,
+    inputs: &Inputs<'_>,
+    mut current: Current,
+    last: Option<&Planned>,
+) -> Result<Planned, Error> {
     let Inputs { claims, kubelet, view, machine, rules, reserved, .. } = inputs;
     current.withheld = withheld(mode, inputs);
     let reserved = reserved.iter().filter(|(uid, _)| !current.demoted.contains(*uid));
     current.held.extend(reserved.map(clone));
     let ceiling = view.hierarchy.ceiling.clone();
     let from = PlanInputs { claims: claims.clone(), kubelet: kubelet.clone(), ceiling, current };
-    if let Some(last) = inputs.last.filter(|last| *last.from == from) {
+    if let Some(last) = last.filter(|last| *last.from == from) {
         return Ok(last.clone());
     }
     let plan = from.plan(machine, rules).map_err(|error| Error::NoCpusets(error.to_string()))?;
@@ -277,4 +290,87 @@ fn confined(view: &View, plan: &Plan) -> BTreeMap<PathBuf, WrittenCgroup> {
             Some((cgroup.path.clone(), WrittenCgroup { inode: *inode, original: before.clone() }))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use placement::{Grid, Numbering, QOS_CLASS_LABEL};
+
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::pinner::mode::Why;
+
+    fn machine() -> Machine {
+        let grid = Grid {
+            sockets: 1,
+            nodes_per_socket: 1,
+            cores_per_node: 4,
+            threads_per_core: 1,
+            numbering: Numbering::Sequential,
+        };
+        let topology = grid.topology();
+        let (possible, none) = (topology.online().clone(), CpuSet::new());
+        Machine { topology, possible, isolated: none.clone(), nohz_full: none }
+    }
+
+    fn view(machine: &Machine) -> View {
+        let ceiling = machine.possible.clone();
+        View {
+            hierarchy: placement::Hierarchy {
+                version: CgroupVersion::V2,
+                full: ceiling.clone(),
+                ceiling,
+            },
+            pods: Vec::new(),
+            seen: BTreeMap::new(),
+            confined: None,
+            unreadable: BTreeMap::new(),
+            other_root: None,
+        }
+    }
+
+    fn claim(uid: &str) -> Pod {
+        Pod {
+            uid: uid.into(),
+            labels: [(QOS_CLASS_LABEL.to_owned(), "LSE".to_owned())].into(),
+            request_millis: Some(1000),
+            limit_millis: Some(1000),
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn a_pass_plans_again_only_if_its_inputs_have_changed() {
+        let (machine, rules) = (machine(), Rules::default());
+        let view = view(&machine);
+        let record = Record {
+            checkpoint: Checkpoint::default(),
+            saved: None,
+            unsaved: false,
+            committed: Current::default(),
+            planned: Current::default(),
+            found: Found::Known,
+        };
+        let now = Instant::now();
+        let inputs = |claims: &[Pod], last| Inputs {
+            now,
+            rules: &rules,
+            machine: &machine,
+            view: &view,
+            record: &record,
+            claims: claims.to_vec(),
+            reserved: BTreeMap::new(),
+            kubelet: Kubelet::default(),
+            last,
+        };
+        let mode = || Mode::Observing { why: Why::Configured, lock: None };
+        let plan =
+            |claims: &[Pod], last| pass(mode(), &inputs(claims, last)).1.unwrap().planned.plan;
+        let pods = [claim("first"), claim("started")];
+        let ahead = plan_ahead(&mode(), &inputs(&pods[..1], None)).unwrap();
+        assert!(Arc::ptr_eq(&plan(&pods[..1], Some(&ahead)), &ahead.plan));
+        let again = plan(&pods, Some(&ahead));
+        assert!(!Arc::ptr_eq(&again, &ahead.plan));
+        assert!(again.placements["started"].class.is_exclusive());
+    }
 }

@@ -22,15 +22,16 @@ use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 pub(crate) use kubepods::chain;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
-use placement::{Kubelet, Profiles, Reason, Settings, Uid};
+use placement::{Holding, Kubelet, Pod, Profiles, Reason, Settings, Uid};
 
+use crate::admission::State;
 use crate::drain_request::{DrainRequest, is_lock_of, take_lock};
 use crate::planned::{Planned, Rules};
 use crate::report::{PassReport, PinningStatus, Trace};
 use crate::tree::{PodTree, View};
 use crate::{Admission, Error, Machine, Result};
 
-use decide::{Inputs, Work, pass};
+use decide::{Inputs, Work, pass, plan_ahead};
 use mode::{Mode, Why};
 use record::{Found, Record};
 use strays::StraySearch;
@@ -285,6 +286,9 @@ impl Pinner {
 
     /// Plans, and publishes the plan. No container gets its CPUs in between, so that the plan knows
     /// all of them.
+    ///
+    /// Starts of containers wait for the lock. So the plan is made before it, and again only if a
+    /// start has changed its inputs meanwhile.
     fn decide(
         &mut self,
         view: &View,
@@ -293,23 +297,15 @@ impl Pinner {
         now: Instant,
     ) -> (Option<Work>, PassReport) {
         let admission = self.config.admission.clone();
-        let mut admitted = admission.as_ref().map(Admission::lock);
-        let reservations = admitted.as_mut().map(|state| state.reservations(now).clone());
-        let reservations = reservations.unwrap_or_default();
-        let claims = self.claims(view, pods, &reservations);
         let mode = std::mem::take(&mut self.mode);
-        let inputs = Inputs {
-            now,
-            rules: &self.rules,
-            machine: &self.machine,
-            view,
-            claims,
-            reserved: reservations.into_iter().map(|(uid, one)| (uid, one.holding)).collect(),
-            record: &self.record,
-            kubelet,
-            last: self.last.planned.as_ref(),
-        };
-        let (mode, work, report) = pass(mode, &inputs);
+        if let Some(admission) = &admission {
+            let (claims, reserved) = self.requests(view, pods, Some(&mut *admission.lock()), now);
+            let inputs = self.inputs(view, claims, reserved, kubelet.clone(), now);
+            self.last.planned = plan_ahead(&mode, &inputs);
+        }
+        let mut admitted = admission.as_ref().map(Admission::lock);
+        let (claims, reserved) = self.requests(view, pods, admitted.as_deref_mut(), now);
+        let (mode, work, report) = pass(mode, &self.inputs(view, claims, reserved, kubelet, now));
         self.mode = mode;
         if let (Some(state), Some(work)) = (&mut admitted, &work)
             && report.status == PinningStatus::Enforcing
@@ -317,6 +313,41 @@ impl Pinner {
             self.publish(state, view, work, now);
         }
         (work, report)
+    }
+
+    /// Pods of the pass, and the CPUs in which containers have started since the last plan.
+    fn requests(
+        &mut self,
+        view: &View,
+        pods: &PodIndex,
+        admitted: Option<&mut State>,
+        now: Instant,
+    ) -> (Vec<Pod>, BTreeMap<Uid, Holding>) {
+        let reservations = admitted.map(|state| state.reservations(now).clone());
+        let reservations = reservations.unwrap_or_default();
+        let claims = self.claims(view, pods, &reservations);
+        (claims, reservations.into_iter().map(|(uid, one)| (uid, one.holding)).collect())
+    }
+
+    fn inputs<'a>(
+        &'a self,
+        view: &'a View,
+        claims: Vec<Pod>,
+        reserved: BTreeMap<Uid, Holding>,
+        kubelet: Kubelet,
+        now: Instant,
+    ) -> Inputs<'a> {
+        Inputs {
+            now,
+            rules: &self.rules,
+            machine: &self.machine,
+            view,
+            claims,
+            reserved,
+            record: &self.record,
+            kubelet,
+            last: self.last.planned.as_ref(),
+        }
     }
 
     /// Carries out the work of a pass, and completes the report with the results.
