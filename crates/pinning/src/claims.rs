@@ -4,9 +4,14 @@ use kubepods::model::{Container, ContainerKind, Pod, Resize, Resources};
 use kubepods::path::QosClass;
 
 /// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the
-/// order of arrival. Of a pod that no list contains yet, the runtime's sums count.
+/// order of arrival. Of a pod that no list contains yet, the runtime's sums count if they are whole;
+/// if not, it claims nothing until it is listed.
 #[must_use]
 pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
+    if has_partial_sums(pod) {
+        let request_millis = whole_pod(pod, |resources| resources.cpu_request_millis);
+        return placement::Pod { uid, request_millis, arrival, ..placement::Pod::default() };
+    }
     let labels = pod.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let annotation = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
     placement::Pod {
@@ -22,6 +27,13 @@ pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
         limit_millis: whole_pod(pod, |resources| resources.cpu_limit_millis),
         arrival,
     }
+}
+
+/// Whether the runtime's sums may leave out containers that set no request or no limit. In a
+/// Guaranteed pod all of them set both, in a BestEffort one none does.
+fn has_partial_sums(pod: &Pod) -> bool {
+    let is_uniform = matches!(pod.qos_class, Some(QosClass::Guaranteed | QosClass::BestEffort));
+    !pod.is_listed() && !is_uniform
 }
 
 /// Whether the pod's QoS class is BestEffort. If the kubelet does not report the class yet: whether
@@ -152,9 +164,21 @@ mod tests {
     fn of_a_pod_that_is_not_listed_yet_the_runtimes_sums_count() {
         let sum = container(ContainerKind::App, Some(2000)).resources;
         let created = vec![Container::default()];
-        let pod = Pod { unlisted: Some(sum), containers: created, ..Pod::default() };
-        let claim = claim("u".into(), &pod, 0);
-        assert_eq!((claim.request_millis, claim.limit_millis), (Some(2000), Some(2000)));
+        let pod = |qos_class| Pod {
+            unlisted: Some(sum),
+            qos_class: Some(qos_class),
+            labels: vec![("koordinator.sh/qosClass".into(), "LSE".into())],
+            containers: created.clone(),
+            ..Pod::default()
+        };
+        let whole = claim("u".into(), &pod(QosClass::Guaranteed), 0);
+        assert_eq!((whole.request_millis, whole.limit_millis), (Some(2000), Some(2000)));
+        assert_eq!(whole.labels.len(), 1);
+        // A container without resources may follow.
+        let partial = claim("u".into(), &pod(QosClass::Burstable), 7);
+        let (request_millis, uid) = (Some(2000), "u".into());
+        let expected = placement::Pod { uid, request_millis, arrival: 7, ..<_>::default() };
+        assert_eq!(partial, expected, "no claim until it is listed");
     }
 
     #[test]

@@ -40,8 +40,9 @@ pub(super) fn sandbox(uid: &str, class: &str, cpus: i64) -> PodSandbox {
         period: Some(OptionalUInt64 { value: 100_000 }),
         ..LinuxCpu::default()
     });
+    let level = if cpus > 0 { "" } else { "burstable/" };
     let linux = LinuxPodSandbox {
-        cgroup_parent: format!("/kubepods/burstable/pod{uid}"),
+        cgroup_parent: format!("/kubepods/{level}pod{uid}"),
         pod_resources: Some(LinuxResources { cpu, ..LinuxResources::default() }),
         ..LinuxPodSandbox::default()
     };
