@@ -48,6 +48,7 @@ impl Handler for Creations {
             Event::RunPodSandbox,
             Event::RemovePodSandbox,
             Event::CreateContainer,
+            Event::PostCreateContainer,
             Event::UpdateContainer,
             Event::UpdatePodSandbox,
             Event::StopContainer,
@@ -131,6 +132,9 @@ impl Handler for Creations {
         match (event, &container, &self.placing) {
             (Event::RunPodSandbox, _, Some(placing)) => placing.pod_started(&pod.id),
             (Event::RemovePodSandbox, _, Some(placing)) => placing.pod_removed(&pod.uid, &pod.id),
+            (Event::PostCreateContainer, Some(container), Some(placing)) => {
+                placing.created(&pod, container);
+            }
             (Event::RemoveContainer, Some(container), Some(placing)) => {
                 placing.container_removed(&container.id);
             }

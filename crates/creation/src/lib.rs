@@ -26,9 +26,9 @@ pub use placing::Placing;
 
 /// Name of the plugin at the runtime.
 pub const NAME: &str = "cpuwarden";
-/// Place of the plugin: runtimes call plugins in ascending order. A late one sees the variables
-/// and CPUs that others have set.
-const INDEX: u8 = 95;
+/// Place of the plugin: runtimes call plugins in ascending order. The last one sees the variables
+/// and CPUs that all others have set.
+const INDEX: u8 = 99;
 
 /// Users of the runtime's events.
 #[derive(Debug)]

@@ -56,7 +56,13 @@ impl Placing {
             self.admission.start_foreign(&container.id, foreign);
             return;
         }
-        let Some(placed) = self.admission.start(&self.claim(pod), &container.id) else { return };
+        let placed = self.admission.start(&self.claim(pod), &container.id);
+        let name = name(pod, container);
+        if !self.admission.creation_began(&pod.uid, &name, &container.id, placed.is_some()) {
+            tracing::warn!(container = name, "not placed: its creations with CPUs failed");
+            return;
+        }
+        let Some(placed) = placed else { return };
         let cpus = placed.cpus.to_string();
         let (namespace, name) = (&pod.namespace, &pod.name);
         tracing::debug!(namespace, pod = name, container = container.name, cpus, "placed");
@@ -85,6 +91,11 @@ impl Placing {
             linux: Some(LinuxContainerUpdate { resources: Some(resources) }),
             ..ContainerUpdate::default()
         })
+    }
+
+    /// The runtime has created a container.
+    pub(crate) fn created(&self, pod: &PodSandbox, container: &Container) {
+        self.admission.creation_ended(&pod.uid, &name(pod, container));
     }
 
     pub(crate) fn container_stopped(&self, id: &str) {
@@ -120,9 +131,13 @@ fn foreign(pod: &PodSandbox, container: &Container) -> Option<ForeignContainer> 
     let is_claimed = container.env.iter().any(|pair| pair.starts_with(DRA_VARIABLE));
     (has_cpus || is_preserved || is_claimed).then(|| ForeignContainer {
         pod: pod.uid.as_str().into(),
-        name: format!("{}/{}/{}", pod.namespace, pod.name, container.name),
+        name: name(pod, container),
         has_cpus,
     })
+}
+
+fn name(pod: &PodSandbox, container: &Container) -> String {
+    format!("{}/{}/{}", pod.namespace, pod.name, container.name)
 }
 
 fn is_placed_here(container: &Container) -> bool {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use nri::api::{
     Container, CreateContainerRequest, CreateContainerResponse, LinuxPodSandbox, PodSandbox,
-    RemoveContainerRequest, RemoveContainerResponse, RemovePodSandboxRequest,
-    RemovePodSandboxResponse, RunPodSandboxRequest, RunPodSandboxResponse, SynchronizeRequest,
-    SynchronizeResponse,
+    PostCreateContainerRequest, PostCreateContainerResponse, RemoveContainerRequest,
+    RemoveContainerResponse, RemovePodSandboxRequest, RemovePodSandboxResponse,
+    RunPodSandboxRequest, RunPodSandboxResponse, SynchronizeRequest, SynchronizeResponse,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -61,7 +61,11 @@ pub(super) fn create(
     container: &Container,
 ) -> CreateContainerResponse {
     let (pod, container) = (Some(pod.clone()), Some(container.clone()));
-    runtime.call("CreateContainer", &CreateContainerRequest { pod, container })
+    let request = CreateContainerRequest { pod: pod.clone(), container: container.clone() };
+    let answer = runtime.call("CreateContainer", &request);
+    let request = PostCreateContainerRequest { pod, container };
+    let _: PostCreateContainerResponse = runtime.call("PostCreateContainer", &request);
+    answer
 }
 
 fn pod(name: &str) -> PodSandbox {

@@ -4,6 +4,7 @@
 //! container. An answer comes from memory: it never waits for a file or for the writes of a pass.
 //! CPUs granted here are reserved until a pass has taken them into its plan.
 
+mod attempts;
 mod foreign;
 mod state;
 #[cfg(test)]
@@ -98,6 +99,29 @@ impl Admission {
     /// Adds a pod's new sandbox, whose process only sleeps.
     pub fn sandbox_started(&self, id: &str) {
         self.change(|state| state.sandbox_started(id));
+    }
+
+    /// The runtime begins to create a container of this name (`namespace/pod/container`), with the
+    /// CPUs of [`start`](Self::start) if `is_placed`. Returns whether it may have them: not after
+    /// several creations that were never complete.
+    #[must_use]
+    pub fn creation_began(
+        &self,
+        pod_uid: &str,
+        name: &str,
+        container_id: &str,
+        is_placed: bool,
+    ) -> bool {
+        let begun =
+            self.change(|state| state.creation_began(pod_uid, name, container_id, is_placed));
+        let Some((may_have_cpus, is_changed)) = begun else { return true };
+        self.wake_if(Some(is_changed));
+        may_have_cpus
+    }
+
+    /// The runtime has created the container.
+    pub fn creation_ended(&self, pod_uid: &str, name: &str) {
+        self.change(|state| state.creation_ended(pod_uid, name));
     }
 
     /// Adds a new container that is not this agent's to place.

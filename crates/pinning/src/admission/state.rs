@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use kernel_text::CpuSet;
 use placement::{Class, Holding, Placement, Plan, Pod, Uid};
 
+use super::attempts::Attempts;
 use super::{ForeignContainer, ForeignContainers, Placed};
 use crate::Machine;
 use crate::planned::{PlanInputs, Planned, Rules};
@@ -46,6 +47,7 @@ pub(crate) struct State {
     /// Containers that got their CPUs at their creation, by id.
     placed: BTreeSet<String>,
     foreign: ForeignContainers,
+    attempts: Attempts,
     /// Sandboxes of pods, by id.
     sandboxes: BTreeSet<String>,
 }
@@ -101,6 +103,7 @@ impl State {
         self.sandboxes = sandboxes;
         self.placed = placed;
         self.foreign.replace(foreign);
+        self.attempts = Attempts::default();
         self.yield_to_others();
     }
 
@@ -113,9 +116,35 @@ impl State {
         self.yield_to_others();
     }
 
+    /// Returns whether the container may have CPUs, and whether the obstacle has come or gone.
+    pub(super) fn creation_began(
+        &mut self,
+        pod: &str,
+        name: &str,
+        id: &str,
+        is_placed: bool,
+    ) -> (bool, bool) {
+        let was_obstacle = self.attempts.obstacle().is_some();
+        let may_have_cpus = self.attempts.begin(pod, name, is_placed);
+        if !may_have_cpus {
+            self.placed.remove(id);
+            self.yield_to_others();
+        }
+        (may_have_cpus, was_obstacle != self.attempts.obstacle().is_some())
+    }
+
+    pub(super) fn creation_ended(&mut self, pod: &str, name: &str) {
+        self.attempts.end(pod, name);
+    }
+
+    /// The obstacle to writing any cpuset, if another program places containers.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        self.foreign.obstacle().or_else(|| self.attempts.obstacle())
+    }
+
     /// Places nothing beside another program that places containers.
     fn yield_to_others(&mut self) {
-        if self.foreign.obstacle().is_some() {
+        if self.obstacle().is_some() {
             self.suspend();
         }
     }
@@ -136,7 +165,8 @@ impl State {
     pub(super) fn pod_removed(&mut self, uid: &str, sandbox: &str) -> bool {
         self.sandboxes.remove(sandbox);
         let had_foreign = self.foreign.remove_pod(uid);
-        self.end_reservation(uid) || had_foreign
+        let had_obstacle = self.attempts.remove_pod(uid);
+        self.end_reservation(uid) || had_foreign || had_obstacle
     }
 
     fn end_reservation(&mut self, uid: &str) -> bool {
@@ -181,7 +211,7 @@ impl State {
     /// pods that have cgroups: from here on they are in every plan.
     pub(crate) fn publish(&mut self, effect: InEffect, seen: &BTreeSet<&Uid>, now: Instant) {
         self.reservations.retain(|uid, _| !seen.contains(uid));
-        if self.foreign.obstacle().is_some() {
+        if self.obstacle().is_some() {
             // Reported since the pass has asked for obstacles.
             return;
         }

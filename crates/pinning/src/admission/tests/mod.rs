@@ -261,6 +261,29 @@ fn nothing_is_placed_beside_another_program_that_sets_cpus() {
 }
 
 #[test]
+fn nothing_is_placed_after_creations_that_fail_again_and_again() {
+    let admission = Admission::new(Duration::from_secs(1)).unwrap();
+    let mut passes = Passes::new(2);
+    passes.pass(&[]);
+    admission.lock().publish_of(&mut passes.state);
+    let shared = pod("shared", "LS", 0);
+    let create = |id: &str| {
+        let placed = admission.start(&shared, id).is_some();
+        admission.creation_began("shared", "shop/shared/app", id, placed) && placed
+    };
+    assert!(["1", "2", "3"].into_iter().all(create));
+    assert!(!admission.take_wake());
+    assert!(!create("4"), "no CPUs");
+    assert!(admission.take_wake() && admission.lock().obstacle().is_some());
+    assert_eq!(admission.keep(&shared, "4"), None);
+    admission.creation_ended("shared", "shop/shared/app");
+    passes.pass(&[]);
+    assert_eq!(admission.start(&pod("other", "LS", 0), "c"), None, "of no pod");
+    admission.pod_removed("shared", "");
+    assert!(admission.take_wake() && admission.lock().obstacle().is_none());
+}
+
+#[test]
 fn after_a_panic_nothing_is_placed_until_the_next_plan() {
     let admission = Admission::new(Duration::from_secs(1)).unwrap();
     let mut passes = Passes::new(2);
