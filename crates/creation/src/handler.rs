@@ -33,7 +33,7 @@ impl Creations {
         injector.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The plan follows the kubelet's list, which has the new resources before the runtime gets them.
+    /// The kubelet's list has the new resources before the runtime gets them.
     fn report_resize(&self, pod: &PodSandbox, resources: &LinuxResources) {
         let cpu = resources.cpu.as_ref();
         if cpu.is_some_and(|cpu| cpu.shares.is_some() || cpu.quota.is_some()) {
@@ -107,6 +107,9 @@ impl Handler for Creations {
             resizes.pod(&pod.uid, quota);
         }
         self.report_resize(&pod, &resources);
+        if let Some(placing) = &self.placing {
+            placing.resize_pod(&pod, &resources);
+        }
         if let Some(mut injector) = self.injector() {
             injector.update_pod(pod, overhead, resources);
         }

@@ -2,15 +2,16 @@
 //! places the container.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kubelet::Pods;
 use nri::Creation;
 use nri::api::{
     Container, ContainerUpdate, LinuxContainerUpdate, LinuxCpu, LinuxResources, PodSandbox,
 };
-use pinning::{Admission, ForeignContainer, claim};
+use pinning::{Admission, ForeignContainer, claim, with_container, with_pod_level};
 
-use crate::report::DRA_VARIABLE;
+use crate::report::{self, DRA_VARIABLE};
 
 /// Annotation of a placed container at the runtime, with the CPUs of its start.
 const RECORD_ANNOTATION: &str = "cpuwarden.io/started-in-cpus";
@@ -70,14 +71,32 @@ impl Placing {
         creation.add_annotation(RECORD_ANNOTATION, &cpus);
     }
 
-    /// An update that keeps a placed container in its CPUs, if the runtime is about to write others:
-    /// it writes those of the container's start again, or those of the request.
+    /// Takes in a resize of the whole pod before the runtime writes it.
+    pub(crate) fn resize_pod(&self, pod: &PodSandbox, resources: &LinuxResources) {
+        let new = report::resources(Some(resources));
+        self.resize(self.known(pod).and_then(|known| with_pod_level(uid(pod), &known, &new)));
+    }
+
+    fn resize(&self, resized: Option<placement::Pod>) {
+        if let Some(resized) = resized {
+            self.admission.resize(&resized);
+        }
+    }
+
+    /// Takes in a resize, and returns an update that keeps a placed container in its CPUs, if the
+    /// runtime is about to write others: it writes those of the container's start again, or those of
+    /// the request.
     pub(crate) fn keep(
         &self,
         pod: &PodSandbox,
         container: &Container,
         resources: &LinuxResources,
     ) -> Option<ContainerUpdate> {
+        let new = report::resources(Some(resources));
+        let known = self.known(pod);
+        self.resize(
+            known.and_then(|known| with_container(uid(pod), &known, &container.name, &new)),
+        );
         let requested = cpus_of(Some(resources));
         let written = requested.or_else(|| cpus_of(own(container)))?;
         let cpus = self.admission.keep(&self.claim(pod), &container.id)?.cpus.to_string();
@@ -112,12 +131,20 @@ impl Placing {
 
     /// The planner's view of the pod. Of a pod that claims the name of another one nothing is known.
     fn claim(&self, pod: &PodSandbox) -> placement::Pod {
-        let (index, uid) = (self.pods.index(), pod.uid.as_str().into());
-        match index.pod(&pod.uid) {
-            Some(known) => claim(uid, known, u64::MAX),
+        let uid = uid(pod);
+        match self.known(pod) {
+            Some(known) => claim(uid, &known, u64::MAX),
             None => placement::Pod { uid, ..placement::Pod::default() },
         }
     }
+
+    fn known(&self, pod: &PodSandbox) -> Option<Arc<kubepods::model::Pod>> {
+        self.pods.index().pod(&pod.uid).cloned()
+    }
+}
+
+fn uid(pod: &PodSandbox) -> placement::Uid {
+    pod.uid.as_str().into()
 }
 
 /// The container, if the kubelet or another plugin has set its CPUs, or its pod asks to leave them

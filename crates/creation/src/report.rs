@@ -71,7 +71,7 @@ fn qos_class(cgroup: &str) -> Option<QosClass> {
 }
 
 /// Requests and limits, from what the kubelet made of them.
-fn resources(linux: Option<&LinuxResources>) -> Resources {
+pub(crate) fn resources(linux: Option<&LinuxResources>) -> Resources {
     let cpu = linux.and_then(|linux| linux.cpu.as_ref());
     let memory = linux.and_then(|linux| linux.memory.as_ref()?.limit.as_ref());
     let shares = cpu.and_then(|cpu| cpu.shares.as_ref()).map(|shares| shares.value);

@@ -29,6 +29,56 @@ pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     }
 }
 
+/// The planner's view of a pod, one of whose containers is about to get these resources; the kubelet
+/// may have listed the old ones. `None` if they do not determine the size of the pod: they lack a
+/// request or limit of CPU, the pod has further containers, or its size is that of the pod level.
+#[must_use]
+pub fn with_container(
+    uid: placement::Uid,
+    pod: &Pod,
+    name: &str,
+    new: &Resources,
+) -> Option<placement::Pod> {
+    if !pod.is_listed() || sets_cpu(&pod.resources) {
+        return None;
+    }
+    let mut resized = pod.clone();
+    let mut running = resized.containers.iter_mut().filter(|one| is_summed(one));
+    let only = running.next().filter(|one| *one.name == *name)?;
+    if running.next().is_some() {
+        return None;
+    }
+    only.actual_resources = None;
+    set_cpu(&mut only.resources, new)?;
+    Some(claim(uid, &resized, u64::MAX))
+}
+
+/// As [`with_container`], for resources of the pod level.
+#[must_use]
+pub fn with_pod_level(uid: placement::Uid, pod: &Pod, new: &Resources) -> Option<placement::Pod> {
+    if !pod.is_listed() || !sets_cpu(&pod.resources) {
+        return None;
+    }
+    let mut resized = pod.clone();
+    set_cpu(&mut resized.resources, new)?;
+    Some(claim(uid, &resized, u64::MAX))
+}
+
+/// Whether the container runs beside the others for the life of the pod.
+fn is_summed(container: &Container) -> bool {
+    matches!(container.kind, ContainerKind::App | ContainerKind::Sidecar)
+}
+
+fn sets_cpu(resources: &Resources) -> bool {
+    resources.cpu_request_millis.is_some() || resources.cpu_limit_millis.is_some()
+}
+
+fn set_cpu(resources: &mut Resources, new: &Resources) -> Option<()> {
+    resources.cpu_request_millis = Some(new.cpu_request_millis?);
+    resources.cpu_limit_millis = Some(new.cpu_limit_millis?);
+    Some(())
+}
+
 /// Whether the runtime's sums may leave out containers that set no request or no limit. In a
 /// Guaranteed pod all of them set both, in a BestEffort one none does.
 fn has_partial_sums(pod: &Pod) -> bool {
@@ -179,6 +229,42 @@ mod tests {
         let (request_millis, uid) = (Some(2000), "u".into());
         let expected = placement::Pod { uid, request_millis, arrival: 7, ..<_>::default() };
         assert_eq!(partial, expected, "no claim until it is listed");
+    }
+
+    #[test]
+    fn a_resize_determines_the_size_of_a_pod_with_one_container_or_a_pod_level() {
+        use ContainerKind::{App, Ephemeral, Init, Sidecar};
+        let new = container(App, Some(4000)).resources;
+        let named =
+            |name: &str, kind, millis| Container { name: name.into(), ..container(kind, millis) };
+        let app = || named("app", App, Some(2000));
+        let resized = |pod: &Pod| {
+            let claim = with_container("u".into(), pod, "app", &new)?;
+            Some((claim.request_millis?, claim.limit_millis?))
+        };
+        let of = |containers| resized(&Pod { containers, ..Pod::default() });
+        assert_eq!(of(vec![app()]), Some((4000, 4000)));
+        let others = vec![named("init", Init, Some(6000)), app(), named("debug", Ephemeral, None)];
+        assert_eq!(of(others), Some((6000, 6000)), "as large as its init container");
+        assert_eq!(of(vec![app(), named("log", App, Some(1000))]), None);
+        assert_eq!(of(vec![named("proxy", Sidecar, Some(1000)), app()]), None);
+        assert_eq!(of(vec![named("init", Init, Some(1000)), named("web", App, Some(2000))]), None);
+        let actual = Some(app().resources);
+        let waiting = Container { actual_resources: actual, ..app() };
+        let resize = Some(Resize::Deferred);
+        let deferred = Pod { resize, containers: vec![waiting], ..Pod::default() };
+        assert_eq!(resized(&deferred), Some((4000, 4000)), "the runtime is about to write it");
+
+        let level = |pod: &Pod| with_pod_level("u".into(), pod, &new)?.limit_millis;
+        let containers = vec![app(), named("log", App, None)];
+        let of_pod = Pod { resources: app().resources, containers, ..Pod::default() };
+        assert_eq!((resized(&of_pod), level(&of_pod)), (None, Some(4000)));
+        let of_containers = Pod { containers: vec![app()], ..Pod::default() };
+        assert_eq!(level(&of_containers), None);
+        let unlisted = Pod { unlisted: Some(new), ..of_containers.clone() };
+        assert_eq!((resized(&unlisted), level(&unlisted)), (None, None));
+        let unlimited = Resources { cpu_limit_millis: None, ..new };
+        assert_eq!(with_container("u".into(), &of_containers, "app", &unlimited), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod verified;
 
 pub use admission::{Admission, ForeignContainer, Placed};
 pub use checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name};
-pub use claims::{claim, has_ended};
+pub use claims::{claim, has_ended, with_container, with_pod_level};
 pub use decision::{Decision, PodOutcome};
 pub use drain::{DrainConfig, DrainOutcome, Drained, Scope, drain};
 pub use drain_request::{DrainRequest, take_lock};

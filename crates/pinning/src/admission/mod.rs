@@ -80,8 +80,20 @@ impl Admission {
     /// for any other container.
     #[must_use]
     pub fn keep(&self, pod: &Pod, container_id: &str) -> Option<Placed> {
-        let is_placed = |state: &mut State| state.placed().contains(container_id);
-        if self.change(is_placed)? { self.start(pod, container_id) } else { None }
+        let (now, max_age) = (Instant::now(), self.0.max_age);
+        let kept = self.change(|state| state.keep(pod, container_id, max_age, now))?;
+        let (placed, is_reserved) = kept?;
+        if is_reserved {
+            self.wake();
+        }
+        Some(placed)
+    }
+
+    /// The runtime is about to give the pod the size that `pod` has. Its CPUs are reserved as those
+    /// of a start; passes plan with this size until the list of pods has it, or for 10 s.
+    pub fn resize(&self, pod: &Pod) {
+        let (now, max_age) = (Instant::now(), self.0.max_age);
+        self.wake_if(self.change(|state| state.resize(pod, max_age, now)));
     }
 
     /// Replaces the sandboxes, the containers that were placed at their creation, and the foreign

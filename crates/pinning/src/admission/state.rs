@@ -1,12 +1,13 @@
 //! The last plan and the reservations since, and the decisions from them. Pure: time is an
 //! argument.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 use placement::{Class, Holding, Placement, Plan, Pod, Uid};
 
 use super::attempts::Attempts;
@@ -14,7 +15,8 @@ use super::{ForeignContainer, ForeignContainers, Placed};
 use crate::Machine;
 use crate::planned::{PlanInputs, Planned, Rules};
 
-/// Maximum time from the last start of a container until a pass sees its pod.
+/// Maximum time from the last start of a container until a pass sees its pod, and from a resize until
+/// a list of pods has it.
 const RESERVED_FOR: Duration = Duration::from_secs(10);
 
 /// The plan of a pass that enforces it.
@@ -23,6 +25,7 @@ pub(crate) struct InEffect {
     pub(crate) machine: Arc<Machine>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) planned: Planned,
+    pub(crate) version: CgroupVersion,
     /// Grants in force before the plan is carried out.
     pub(crate) held: BTreeMap<Uid, Holding>,
     /// CPUs that each pod's cgroup has from before the writes until after them. A container outside
@@ -38,12 +41,22 @@ pub(crate) struct Reservation {
     pub(crate) since: Instant,
 }
 
+/// Size that the runtime is about to give to a pod.
+#[derive(Debug, Clone, Copy)]
+struct Resize {
+    request_millis: Option<u64>,
+    limit_millis: Option<u64>,
+    since: Instant,
+}
+
 /// The last plan with the starts since.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// `None` while pinning is not in effect.
     published: Option<Published>,
     reservations: BTreeMap<Uid, Reservation>,
+    /// Resizes that no list of pods is known to have.
+    resizes: BTreeMap<Uid, Resize>,
     /// Containers that got their CPUs at their creation, by id.
     placed: BTreeSet<String>,
     foreign: ForeignContainers,
@@ -73,6 +86,44 @@ impl State {
         max_age: Duration,
         now: Instant,
     ) -> Option<(Placed, bool)> {
+        let pod = self.in_force(pod);
+        let (placement, is_reserved) = self.reserve(&pod, max_age, now)?;
+        let cpus = self.published.as_ref()?.free(&pod, &placement, true)?;
+        self.placed.insert(container_id.to_owned());
+        Some((Placed { class: placement.class, cpus }, is_reserved))
+    }
+
+    /// CPUs for an update of a placed container, and whether they were reserved now.
+    pub(super) fn keep(
+        &mut self,
+        pod: &Pod,
+        container_id: &str,
+        max_age: Duration,
+        now: Instant,
+    ) -> Option<(Placed, bool)> {
+        if !self.placed.contains(container_id) {
+            return None;
+        }
+        let pod = self.in_force(pod);
+        let (placement, is_reserved) = self.reserve(&pod, max_age, now)?;
+        let published = self.published.as_ref()?;
+        // On cgroup v2 the container's CPUs may exceed those of its pod, and then follow them. So a
+        // pod that grows has its CPUs as soon as a pass has widened its cgroup.
+        let is_confined = published.effect.version == CgroupVersion::V1;
+        let cpus = published.free(&pod, &placement, is_confined)?;
+        Some((Placed { class: placement.class, cpus }, is_reserved))
+    }
+
+    /// The runtime is about to give the pod another size. Returns whether CPUs were reserved now.
+    pub(super) fn resize(&mut self, pod: &Pod, max_age: Duration, now: Instant) -> bool {
+        let Some((_, is_reserved)) = self.reserve(pod, max_age, now) else { return false };
+        let Pod { request_millis, limit_millis, .. } = *pod;
+        self.resizes.insert(pod.uid.clone(), Resize { request_millis, limit_millis, since: now });
+        is_reserved
+    }
+
+    /// The pod's CPUs, and whether they were reserved now.
+    fn reserve(&mut self, pod: &Pod, max_age: Duration, now: Instant) -> Option<(Placement, bool)> {
         let published = self.published.as_mut()?;
         if now.saturating_duration_since(published.at) > max_age || published.is_left_alone(pod) {
             return None;
@@ -89,9 +140,31 @@ impl State {
             }
             new
         };
-        let cpus = published.free(pod, &placement)?;
-        self.placed.insert(container_id.to_owned());
-        Some((Placed { class, cpus }, is_reserved))
+        Some((placement, is_reserved))
+    }
+
+    /// The pod with the size that the runtime is about to give to it, if any.
+    fn in_force<'a>(&self, pod: &'a Pod) -> Cow<'a, Pod> {
+        self.resizes.get(&pod.uid).map_or(Cow::Borrowed(pod), |resize| {
+            let Resize { request_millis, limit_millis, .. } = *resize;
+            Cow::Owned(Pod { request_millis, limit_millis, ..pod.clone() })
+        })
+    }
+
+    /// Gives the pods of a pass the sizes that the runtime is about to write, until their list has
+    /// them.
+    pub(crate) fn apply_resizes(&mut self, claims: &mut [Pod], now: Instant) {
+        self.resizes.retain(|_, one| now.saturating_duration_since(one.since) < RESERVED_FOR);
+        for pod in claims {
+            let Some(&Resize { request_millis, limit_millis, .. }) = self.resizes.get(&pod.uid)
+            else {
+                continue;
+            };
+            if (pod.request_millis, pod.limit_millis) == (request_millis, limit_millis) {
+                self.resizes.remove(&pod.uid);
+            }
+            (pod.request_millis, pod.limit_millis) = (request_millis, limit_millis);
+        }
     }
 
     pub(super) fn synchronized(
@@ -164,6 +237,7 @@ impl State {
     /// them.
     pub(super) fn pod_removed(&mut self, uid: &str, sandbox: &str) -> bool {
         self.sandboxes.remove(sandbox);
+        self.resizes.remove(uid);
         let had_foreign = self.foreign.remove_pod(uid);
         let had_obstacle = self.attempts.remove_pod(uid);
         self.end_reservation(uid) || had_foreign || had_obstacle
@@ -244,6 +318,7 @@ impl State {
     pub(crate) fn suspend(&mut self) {
         self.published = None;
         self.reservations.clear();
+        self.resizes.clear();
     }
 }
 
@@ -284,7 +359,11 @@ impl Published {
         if held.get(&pod.uid) == Some(holding) {
             return false;
         }
-        held.insert(pod.uid.clone(), holding.clone());
+        if let Some(left) = held.insert(pod.uid.clone(), holding.clone()) {
+            // Its containers run on these CPUs until a pass has narrowed them.
+            let in_force = self.effect.held.entry(pod.uid.clone()).or_insert_with(|| left.clone());
+            in_force.cpus = in_force.cpus.union(&left.cpus);
+        }
         self.has_starts = true;
         true
     }
@@ -298,10 +377,11 @@ impl Published {
         }
     }
 
-    /// The part of the placement that no other pod holds and the pod's cgroup has. While the CPUs of
-    /// an exclusive pod are still others', it starts in the shared pool.
-    fn free(&self, pod: &Pod, placement: &Placement) -> Option<CpuSet> {
-        let confined = self.effect.confined.get(&pod.uid);
+    /// The part of the placement that no other pod holds and, if the container is confined, that the
+    /// pod's cgroup has. While the CPUs of an exclusive pod are still others', it starts in the
+    /// shared pool.
+    fn free(&self, pod: &Pod, placement: &Placement, is_confined: bool) -> Option<CpuSet> {
+        let confined = self.effect.confined.get(&pod.uid).filter(|_| is_confined);
         let free = |class, cpus: &CpuSet| {
             let free = cpus.difference(&self.closed_to(&pod.uid, class));
             confined.map_or_else(|| free.clone(), |confined| free.intersection(confined))

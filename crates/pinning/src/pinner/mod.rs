@@ -320,12 +320,15 @@ impl Pinner {
         &mut self,
         view: &View,
         pods: &PodIndex,
-        admitted: Option<&mut State>,
+        mut admitted: Option<&mut State>,
         now: Instant,
     ) -> (Vec<Pod>, BTreeMap<Uid, Holding>) {
-        let reservations = admitted.map(|state| state.reservations(now).clone());
+        let reservations = admitted.as_mut().map(|state| state.reservations(now).clone());
         let reservations = reservations.unwrap_or_default();
-        let claims = self.claims(view, pods, &reservations);
+        let mut claims = self.claims(view, pods, &reservations);
+        if let Some(state) = admitted {
+            state.apply_resizes(&mut claims, now);
+        }
         (claims, reservations.into_iter().map(|(uid, one)| (uid, one.holding)).collect())
     }
 

@@ -46,6 +46,7 @@ impl Pinner {
             machine: Arc::clone(&self.machine),
             rules: Arc::clone(&self.rules),
             planned: work.planned.clone(),
+            version: view.hierarchy.version,
             held: self.record.committed.held.clone(),
             confined: confined.collect(),
         };

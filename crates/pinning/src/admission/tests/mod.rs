@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernel_text::CpuSet;
+use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
     Class, Current, Grid, Holding, Kubelet, Numbering, Pod, QOS_CLASS_LABEL, Settings, Uid,
 };
@@ -49,6 +49,7 @@ struct Passes {
     kubelet: Kubelet,
     /// Outcome of the last plan.
     current: Current,
+    version: CgroupVersion,
     state: State,
     now: Instant,
 }
@@ -61,6 +62,7 @@ impl Passes {
             rules: Arc::new(Rules { settings, ..Rules::default() }),
             kubelet: Kubelet::default(),
             current: Current::default(),
+            version: CgroupVersion::V1,
             state: State::default(),
             now: Instant::now(),
         }
@@ -74,6 +76,7 @@ impl Passes {
                 claims.push(Pod { arrival: u64::MAX, ..one.claim.clone() });
             }
         }
+        self.state.apply_resizes(&mut claims, self.now);
         let mut current = self.current.clone();
         current.held.extend(reserved.into_iter().map(|(uid, one)| (uid, one.holding)));
         let ceiling = self.machine.possible.clone();
@@ -95,6 +98,7 @@ impl Passes {
             machine: Arc::clone(&self.machine),
             rules: Arc::clone(&self.rules),
             planned: planned.clone(),
+            version: self.version,
             held,
             confined,
         };
@@ -118,6 +122,16 @@ impl Passes {
     /// CPUs of a new container, as text.
     fn cpus(&mut self, pod: &Pod) -> Option<String> {
         self.start(pod).map(|placed| placed.cpus.to_string())
+    }
+
+    fn resize(&mut self, pod: &Pod) -> bool {
+        self.state.resize(pod, MAX_AGE, self.now)
+    }
+
+    /// CPUs for an update of the container that started last, as text.
+    fn kept(&mut self, pod: &Pod) -> Option<String> {
+        let kept = self.state.keep(pod, "c", MAX_AGE, self.now);
+        kept.map(|(placed, _)| placed.cpus.to_string())
     }
 }
 
@@ -199,6 +213,90 @@ fn a_container_starts_within_the_cpus_of_its_pods_cgroup() {
     assert_eq!(passes.cpus(&shared).as_deref(), Some("0-3"));
     passes.publish(&planned, BTreeMap::new(), confined(""), &[&shared.uid].into());
     assert_eq!(passes.cpus(&shared), None);
+}
+
+#[test]
+fn a_pod_that_grows_has_its_cpus_before_a_list_has_its_size() {
+    let mut passes = Passes::new(6);
+    let (small, large) = (pod("own", "LSE", 2), pod("own", "LSE", 4));
+    let shared = pod("shared", "LS", 0);
+    passes.pass(&[small.clone(), shared.clone()]);
+    assert_eq!(passes.kept(&small), None, "not placed at its creation");
+    assert_eq!(passes.cpus(&small).as_deref(), Some("0-1"));
+    assert!(passes.resize(&large) && !passes.resize(&large), "reserved once");
+    assert_eq!(passes.kept(&small).as_deref(), Some("0-3"));
+    assert_eq!(passes.cpus(&small).as_deref(), Some("0-3"), "the list has the old size");
+    assert_eq!(passes.cpus(&shared).as_deref(), Some("4-5"));
+    let of_own = |planned: &Planned| planned.plan.placements["own"].cpus.to_string();
+    assert_eq!(of_own(&passes.pass(&[small.clone(), shared.clone()])), "0-3");
+    assert_eq!(of_own(&passes.pass(&[large, shared.clone()])), "0-3");
+    assert_eq!(of_own(&passes.pass(&[small, shared])), "0-1", "the list is up to date again");
+}
+
+#[test]
+fn a_resize_that_no_list_ever_has_ends() {
+    let mut passes = Passes::new(6);
+    let (small, large) = (pod("own", "LSE", 2), pod("own", "LSE", 4));
+    passes.pass(std::slice::from_ref(&small));
+    assert!(passes.resize(&large));
+    passes.now += Duration::from_secs(9);
+    let of_own = |planned: &Planned| planned.plan.placements["own"].cpus.len();
+    assert_eq!(of_own(&passes.pass(std::slice::from_ref(&small))), 4);
+    passes.now += Duration::from_secs(1);
+    assert_eq!(of_own(&passes.pass(std::slice::from_ref(&small))), 2);
+    assert!(passes.resize(&large));
+    assert!(passes.state.pod_removed("own", ""));
+    assert_eq!(passes.cpus(&small).as_deref(), Some("0-1"), "another pod of this UID");
+}
+
+#[test]
+fn cpus_of_a_pod_that_shrinks_are_its_own_until_a_pass_has_narrowed_it() {
+    let (small, large) = (pod("own", "LSE", 2), pod("own", "LSE", 4));
+    let (other, shared) = (pod("other", "LSE", 2), pod("shared", "LS", 0));
+    for is_seen in [true, false] {
+        let mut passes = Passes::new(6);
+        let seen = [large.clone(), shared.clone()];
+        passes.pass(if is_seen { &seen[..] } else { &seen[1..] });
+        assert_eq!(passes.cpus(&large).as_deref(), Some("0-3"));
+        assert!(passes.resize(&small));
+        assert_eq!(passes.kept(&large).as_deref(), Some("0-1"), "the runtime narrows it");
+        assert_eq!(passes.cpus(&other).as_deref(), Some("4-5"), "its CPUs are still taken");
+        assert_eq!(passes.cpus(&shared).as_deref(), Some("4-5"));
+        let planned = passes.pass(&seen);
+        let of = |uid: &str| planned.plan.placements[uid].cpus.to_string();
+        assert_eq!([of("own"), of("other"), of("shared")], ["0-1", "2-3", "4-5"]);
+    }
+}
+
+#[test]
+fn an_update_may_exceed_the_cpus_of_the_pods_cgroup_on_v2() {
+    let (small, large) = (pod("own", "LSE", 2), pod("own", "LSE", 4));
+    for (version, expected) in [(CgroupVersion::V1, "0-1"), (CgroupVersion::V2, "0-3")] {
+        let mut passes = Passes { version, ..Passes::new(6) };
+        let planned = passes.plan(vec![small.clone()]);
+        let confined = [("own".into(), "0-1".parse().unwrap())].into();
+        passes.publish(&planned, BTreeMap::new(), confined, &[&small.uid].into());
+        assert_eq!(passes.cpus(&small).as_deref(), Some("0-1"));
+        assert!(passes.resize(&large));
+        assert_eq!(passes.kept(&small).as_deref(), Some(expected), "{version:?}");
+        assert_eq!(passes.cpus(&small).as_deref(), Some("0-1"), "a new container");
+    }
+}
+
+#[test]
+fn a_pod_of_another_size_that_gets_no_cpus_is_resized_by_the_passes() {
+    let mut passes = Passes::new(4);
+    let small = pod("own", "LSE", 2);
+    passes.pass(std::slice::from_ref(&small));
+    assert_eq!(passes.cpus(&small).as_deref(), Some("0-1"));
+    assert!(!passes.resize(&pod("own", "LSE", 9)), "nothing is reserved");
+    assert_eq!(passes.kept(&small).as_deref(), Some("0-3"), "the share pool, with its own");
+    assert_eq!(passes.cpus(&pod("shared", "LS", 0)).as_deref(), Some("2-3"));
+    passes.state.suspend();
+    assert!(!passes.resize(&small));
+    let mut claims = [pod("own", "LSE", 1)];
+    passes.state.apply_resizes(&mut claims, passes.now);
+    assert_eq!(claims[0].request_millis, Some(1000), "pinning was not in effect");
 }
 
 #[test]
@@ -319,4 +417,10 @@ fn a_reservation_wakes_the_passes_once() {
         assert!(admission.start(&exclusive, "c").is_some());
         assert_eq!(admission.take_wake(), expected);
     }
+    let shrunk = pod("own", "LSE", 0);
+    admission.resize(&shrunk);
+    assert!(!admission.take_wake(), "nothing was reserved");
+    assert!(admission.keep(&exclusive, "c").is_some());
+    admission.resize(&exclusive);
+    assert!(!admission.take_wake(), "it has these CPUs");
 }
