@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use analysis::Place;
 use analysis::injection::{Injected, Known, Limits, Record, Request};
-use kubepods::model::{self, Pod};
+use kubepods::model::{self, ContainerKind, Pod};
 use nri::api::LinuxResources;
 
 /// Containers with variables, by the runtime's id. A copy is cheap.
@@ -17,6 +17,7 @@ pub(super) struct InjectedContainer {
     pub(super) namespace: String,
     pub(super) pod: String,
     pub(super) container: String,
+    pub(super) pod_uid: String,
     /// Id of the pod's sandbox.
     pub(super) sandbox: String,
     /// Variables that were injected, or would be.
@@ -62,7 +63,6 @@ impl InjectedContainer {
 /// A container of a pod with a request, before the variables are determined.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
-    pub(super) pod_uid: String,
     /// Variables that the container does not have.
     pub(super) request: Request,
     /// The container, without variables.
@@ -70,18 +70,38 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The container with its variables, by its place in the pod's spec and what is known of its
-    /// workload; `None` if it gets none.
-    pub(super) fn resolve(self, spec: Option<(Place, Known)>) -> Option<InjectedContainer> {
-        let Self { request, entry, .. } = self;
-        if !request.selects(&entry.container, spec.map(|(place, _)| place)) {
+    /// The container with its variables, by what is listed of it; `None` if it gets none.
+    pub(super) fn resolve(self, listed: Option<Listed>) -> Option<InjectedContainer> {
+        let Self { request, mut entry } = self;
+        if !request.selects(&entry.container, listed.map(|listed| listed.place)) {
             return None;
         }
-        let known = spec.map(|(_, known)| known).unwrap_or_default();
+        let known = listed.map(|listed| listed.known).unwrap_or_default();
+        entry.now.pod = listed.map(|listed| listed.pod_limit).unwrap_or_default();
         let limits = entry.now.limits();
         let values = request.missing(|_| false, &limits, &known);
         let record = Record { values, limits };
         (!record.values.is_empty()).then_some(InjectedContainer { record, known, ..entry })
+    }
+}
+
+/// A container as the kubelet's list has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) place: Place,
+    pub(super) pod_limit: Limit,
+    /// Known properties of its workload.
+    pub(super) known: Known,
+}
+
+impl Listed {
+    pub(super) fn of(pod: &Pod, container: &model::Container, known: Known) -> Self {
+        let place = match container.kind {
+            ContainerKind::App => Place::Containers,
+            ContainerKind::Init | ContainerKind::Sidecar => Place::InitContainers,
+            ContainerKind::Ephemeral => Place::Ephemeral,
+        };
+        Self { place, pod_limit: Limit::of_pod(pod), known }
     }
 }
 
@@ -108,10 +128,23 @@ impl Resources {
             memory_bytes: memory.min(),
         }
     }
+
+    /// Applies an update of the pod. The runtime gets the sum of those limits that exist; only where
+    /// the pod itself has a limit, the sum is that limit.
+    pub(super) fn update_pod(&mut self, resources: &LinuxResources) {
+        let sum = Limit::of(Some(resources));
+        // A resize changes a limit, but cannot remove it.
+        let changed =
+            |limit: Option<u64>, sum: Option<u64>| limit.map(|limit| sum.unwrap_or(limit));
+        self.pod = Limit {
+            cpu_millis: changed(self.pod.cpu_millis, sum.cpu_millis),
+            memory_bytes: changed(self.pod.memory_bytes, sum.memory_bytes),
+        };
+    }
 }
 
 impl Limit {
-    /// Limits of a container or pod, as its runtime has them.
+    /// Limits of a container or pod, as the runtime reports them.
     pub(super) fn of(resources: Option<&LinuxResources>) -> Self {
         let mut limit = Self::default();
         if let Some(resources) = resources {
@@ -136,6 +169,31 @@ impl Limit {
         }
     }
 
+    /// The pod's own limit (`spec.resources`), which may be lower than what its containers add up to.
+    ///
+    /// Without it, the kubelet gives the pod's cgroup the sum of the containers' limits, if each has
+    /// one (`ResourceConfigForPod`): no container's limit is higher than that sum. The runtime gets
+    /// another one (`calculateSandboxResources`): of the limits that exist, as of the pod's creation.
+    /// So the resources of a sandbox say nothing about the pod's cgroup.
+    fn of_pod(pod: &Pod) -> Self {
+        let (actual, desired) = (pod.actual_resources.unwrap_or_default(), &pod.resources);
+        Self {
+            cpu_millis: actual.cpu_limit_millis.or(desired.cpu_limit_millis),
+            memory_bytes: actual.memory_limit_bytes.or(desired.memory_limit_bytes),
+        }
+    }
+
+    /// The pod's limit at the start of a container with these limits, of which the record has only
+    /// the lower memory limit.
+    pub(super) fn of_pod_at_start(limits: &Limits) -> Self {
+        Self { cpu_millis: limits.pod_cpu_millis, memory_bytes: limits.memory_bytes }
+    }
+
+    /// Limits under which the pod reports the container to run.
+    fn of_container(container: &model::Container) -> Self {
+        Self::of_spec(container.actual_resources.as_ref().unwrap_or(&container.resources))
+    }
+
     fn of_spec(resources: &model::Resources) -> Self {
         let model::Resources { cpu_limit_millis, memory_limit_bytes, .. } = *resources;
         Self { cpu_millis: cpu_limit_millis, memory_bytes: memory_limit_bytes }
@@ -151,10 +209,12 @@ pub(super) fn would_inject(
     container: &model::Container,
     request: &Request,
 ) -> Option<String> {
-    let own = Limit::of_spec(container.actual_resources.as_ref().unwrap_or(&container.resources));
-    let of_pod = Limit::of_spec(pod.actual_resources.as_ref().unwrap_or(&pod.resources));
-    let limits = Resources { own, pod: of_pod }.limits();
-    let values = request.missing(|_| false, &limits, &Known::default());
+    let listed = Listed::of(pod, container, Known::default());
+    if !request.selects(&container.name, Some(listed.place)) {
+        return None;
+    }
+    let now = Resources { own: Limit::of_container(container), pod: listed.pod_limit };
+    let values = request.missing(|_| false, &now.limits(), &listed.known);
     let values: Vec<String> =
         values.iter().map(|(variable, value)| format!("{}={value}", variable.name())).collect();
     (!values.is_empty())

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
-use analysis::Place;
 use analysis::injection::{
     CONTAINERS_ANNOTATION, Known, RECORD_ANNOTATION, Record, Request, VARIABLES_ANNOTATION,
 };
@@ -13,15 +12,17 @@ use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources
 use nri::{Creation, Events, Handler};
 use tokio::sync::Notify;
 
-use crate::container::{Candidate, InjectedContainer, InjectedContainers, Limit, Resources};
+use crate::container::{
+    Candidate, InjectedContainer, InjectedContainers, Limit, Listed, Resources,
+};
 use crate::rules::InjectionRules;
 
-type SpecOf = Box<dyn Fn(&str, &str) -> Option<(Place, Known)> + Send>;
+type FindListed = Box<dyn Fn(&str, &str) -> Option<Listed> + Send>;
 
 /// Injects variables into new containers, or only reports them.
 pub struct Injector {
     rules: InjectionRules,
-    spec_of: SpecOf,
+    listed: FindListed,
     containers: InjectedContainers,
     /// Wakes the task that publishes the containers: an answer does not wait for it.
     changes: Arc<Notify>,
@@ -37,15 +38,14 @@ impl std::fmt::Debug for Injector {
 }
 
 impl Injector {
-    /// An injector that asks `spec_of` for the place of a container in the spec of the pod with
-    /// this UID.
+    /// An injector that asks `listed` for a container by the UID of its pod and its name.
     pub(super) fn new(
         rules: InjectionRules,
-        spec_of: impl Fn(&str, &str) -> Option<(Place, Known)> + Send + 'static,
+        listed: impl Fn(&str, &str) -> Option<Listed> + Send + 'static,
     ) -> Self {
         let (containers, unlisted) = (InjectedContainers::new(), BTreeMap::new());
         let changes = Arc::new(Notify::new());
-        Self { rules, spec_of: Box::new(spec_of), containers, changes, unlisted }
+        Self { rules, listed: Box::new(listed), containers, changes, unlisted }
     }
 
     /// Notified after each change of the containers.
@@ -58,16 +58,24 @@ impl Injector {
         self.containers.clone()
     }
 
-    /// Determines the variables of the running containers whose pods are now listed: those that
-    /// they would get at their next start.
+    /// Applies the limits of the listed pods, and determines the variables of the running containers
+    /// whose pods are now listed: those that they would get at their next start.
     pub(super) fn pods_listed(&mut self) {
-        let before = self.containers.len();
+        let mut has_changed = false;
+        for entry in self.containers.values_mut() {
+            let Some(listed) = (self.listed)(&entry.pod_uid, &entry.container) else { continue };
+            if entry.now.pod != listed.pod_limit {
+                Arc::make_mut(entry).resize(|now| now.pod = listed.pod_limit);
+                has_changed = true;
+            }
+        }
         for (id, candidate) in mem::take(&mut self.unlisted) {
             if let Some(entry) = self.resolved(&id, candidate) {
                 self.containers.insert(id, Arc::new(entry));
+                has_changed = true;
             }
         }
-        if self.containers.len() != before {
+        if has_changed {
             self.changed();
         }
     }
@@ -76,19 +84,18 @@ impl Injector {
     fn candidate(&self, pod: &PodSandbox, container: &Container) -> Option<Candidate> {
         let mut request = self.request(pod)?;
         request.variables.retain(|variable| !has(container, variable.name()));
-        let entry = entry_of(pod, container, Record::default(), resources(pod, container));
-        let pod_uid = pod.uid.clone();
-        (!request.variables.is_empty()).then_some(Candidate { pod_uid, request, entry })
+        let entry = entry_of(pod, container, Record::default());
+        (!request.variables.is_empty()).then_some(Candidate { request, entry })
     }
 
     /// The container with its variables; `None` if it gets none, or none until its pod is listed.
     fn resolved(&mut self, id: &str, candidate: Candidate) -> Option<InjectedContainer> {
-        let spec = (self.spec_of)(&candidate.pod_uid, &candidate.entry.container);
-        if spec.is_none() && candidate.request.containers.is_none() {
+        let listed = (self.listed)(&candidate.entry.pod_uid, &candidate.entry.container);
+        if listed.is_none() && candidate.request.containers.is_none() {
             self.unlisted.insert(id.to_owned(), candidate);
             return None;
         }
-        candidate.resolve(spec)
+        candidate.resolve(listed)
     }
 
     fn request(&self, pod: &PodSandbox) -> Option<Request> {
@@ -140,8 +147,12 @@ impl Handler for Injector {
             let Some(pod) = pods.iter().find(of) else { continue };
             let entry = match container.annotations.get(RECORD_ANNOTATION) {
                 Some(text) => {
-                    let now = resources(pod, &container);
-                    let entry = entry_of(pod, &container, Record::parse(text), now);
+                    let record = Record::parse(text);
+                    let mut entry = entry_of(pod, &container, record);
+                    let listed = (self.listed)(&pod.uid, &container.name);
+                    // Until the pod is listed, its limits count as unchanged.
+                    let at_start = || Limit::of_pod_at_start(&entry.record.limits);
+                    entry.now.pod = listed.map_or_else(at_start, |listed| listed.pod_limit);
                     Some(InjectedContainer { is_injected: true, ..entry })
                 }
                 None => self
@@ -214,12 +225,7 @@ impl Handler for Injector {
         resources: LinuxResources,
     ) {
         for entry in self.containers.values_mut().filter(|entry| entry.sandbox == pod.id) {
-            Arc::make_mut(entry).resize(|now| now.pod.update(&resources));
-        }
-        for Candidate { entry, .. } in self.unlisted.values_mut() {
-            if entry.sandbox == pod.id {
-                entry.now.pod.update(&resources);
-            }
+            Arc::make_mut(entry).resize(|now| now.update_pod(&resources));
         }
         self.changed();
     }
@@ -257,28 +263,20 @@ impl Handler for Injector {
     }
 }
 
-fn entry_of(
-    pod: &PodSandbox,
-    container: &Container,
-    record: Record,
-    now: Resources,
-) -> InjectedContainer {
+/// The container, without the limits of its pod.
+fn entry_of(pod: &PodSandbox, container: &Container, record: Record) -> InjectedContainer {
+    let own = container.linux.as_ref().and_then(|linux| linux.resources.as_ref());
     InjectedContainer {
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),
         container: container.name.clone(),
+        pod_uid: pod.uid.clone(),
         sandbox: pod.id.clone(),
         record,
         is_injected: false,
         known: Known::default(),
-        now,
+        now: Resources { own: Limit::of(own), ..Resources::default() },
     }
-}
-
-fn resources(pod: &PodSandbox, container: &Container) -> Resources {
-    let own = container.linux.as_ref().and_then(|linux| linux.resources.as_ref());
-    let of_pod = pod.linux.as_ref().and_then(|linux| linux.pod_resources.as_ref());
-    Resources { own: Limit::of(own), pod: Limit::of(of_pod) }
 }
 
 /// Whether a container has a variable, from its image or its spec.

@@ -8,13 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use advisor::Advisor;
-use analysis::Place;
-use analysis::injection::Known;
 use kubelet::Pods;
-use kubepods::model::{Container, ContainerKind, Pod};
+use kubepods::model::Pod;
 use metrics::AgentMetrics;
 
-use container::{InjectedContainers, would_inject};
+use container::{InjectedContainers, Listed, would_inject};
 pub use injector::Injector;
 pub use rules::{InjectProfile, InjectionRules, checked_profiles};
 
@@ -25,7 +23,7 @@ const PUBLISH_DELAY: Duration = Duration::from_millis(100);
 /// The injector. [`follow`] publishes what it injects.
 #[must_use]
 pub fn injector(rules: InjectionRules, pods: &Pods, advisor: &Advisor) -> Injector {
-    Injector::new(rules, spec_of(pods, advisor))
+    Injector::new(rules, listed(pods, advisor))
 }
 
 /// Publishes the variables of the running containers, and determines those of containers whose pods
@@ -74,12 +72,11 @@ fn publish(containers: &InjectedContainers, advisor: &Advisor, metrics: &AgentMe
     advisor.injections().publish(all.collect());
 }
 
-/// Place of a container in its pod's spec, and the knowledge of its workload; `None` until the pod
-/// is listed.
-fn spec_of(
+/// A container by the UID of its pod and its name; `None` until the pod is listed.
+fn listed(
     pods: &Pods,
     advisor: &Advisor,
-) -> impl Fn(&str, &str) -> Option<(Place, Known)> + Send + 'static {
+) -> impl Fn(&str, &str) -> Option<Listed> + Send + 'static {
     let (pods, known) = (pods.clone(), advisor.known());
     move |pod_uid, container| {
         let index = pods.index();
@@ -89,15 +86,7 @@ fn spec_of(
         let key = [&pod.namespace, &container.name, &container.image].map(ToString::to_string);
         let [namespace, name, image] = key;
         let known = known.latest().get(&(namespace, name, image)).copied();
-        Some((place(container), known.unwrap_or_default()))
-    }
-}
-
-fn place(container: &Container) -> Place {
-    match container.kind {
-        ContainerKind::App => Place::Containers,
-        ContainerKind::Init | ContainerKind::Sidecar => Place::InitContainers,
-        ContainerKind::Ephemeral => Place::Ephemeral,
+        Some(Listed::of(pod, container, known.unwrap_or_default()))
     }
 }
 
@@ -111,6 +100,5 @@ pub fn variables_of_pod(rules: &InjectionRules, pod: &Pod) -> Vec<String> {
     let request = rules.request(&pod.namespace, &labels.collect(), annotations);
     let Ok(Some(request)) = request else { return Vec::new() };
     let containers = pod.containers.iter();
-    let named = containers.filter(|one| request.selects(&one.name, Some(place(one))));
-    named.filter_map(|container| would_inject(pod, container, &request)).collect()
+    containers.filter_map(|container| would_inject(pod, container, &request)).collect()
 }

@@ -1,4 +1,5 @@
 use analysis::injection::Status;
+use kubepods::model::{self, ContainerKind, InjectionRequest, Pod};
 use nri::api::{
     LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt64, OptionalUInt64,
 };
@@ -57,12 +58,68 @@ fn container(name: &str, env: &[&str]) -> Container {
 fn injector(observes: bool) -> Injector {
     let selector = Selector { namespaces: vec!["bank".to_owned()], ..Selector::default() };
     let profiles = vec![(selector, Request::parse("true", None).unwrap().unwrap())];
-    let place = |uid: &str, name: &str| match (uid, name) {
-        ("uid", "app") => Some((Place::Containers, Known::default())),
-        ("uid", "setup") => Some((Place::InitContainers, Known::default())),
+    let listed = |uid: &str, name: &str| match (uid, name) {
+        ("uid", "app") => Some(listed_as(ContainerKind::App)),
+        ("uid", "setup") => Some(listed_as(ContainerKind::Init)),
         _ => None,
     };
-    Injector::new(InjectionRules { observes, profiles }, place)
+    Injector::new(InjectionRules { observes, profiles }, listed)
+}
+
+fn listed_as(kind: ContainerKind) -> Listed {
+    let container = model::Container { kind, ..model::Container::default() };
+    Listed::of(&Pod::default(), &container, Known::default())
+}
+
+/// An injector with this pod in the list.
+fn injector_of(pod: Pod) -> Injector {
+    let rules = InjectionRules { observes: false, profiles: Vec::new() };
+    let listed = move |_: &str, name: &str| {
+        let container = pod.container_by_name(name)?;
+        Some(Listed::of(&pod, container, Known::default()))
+    };
+    Injector::new(rules, listed)
+}
+
+/// A listed pod with this limit of its own, and the containers with theirs: CPU in millicores, and
+/// memory in MiB.
+fn pod_of(own: Limits, containers: &[(&str, Limits)]) -> Pod {
+    let container = |&(name, limits): &(&str, Limits)| model::Container {
+        name: name.into(),
+        resources: limits_of(limits),
+        ..model::Container::default()
+    };
+    let containers = containers.iter().map(container).collect();
+    let injection =
+        InjectionRequest { variables: Some("true".into()), ..InjectionRequest::default() };
+    let (namespace, name) = ("shop".into(), "cart".into());
+    Pod { namespace, name, resources: limits_of(own), injection, containers, ..Pod::default() }
+}
+
+type Limits = (Option<u64>, Option<u64>);
+
+fn limits_of((cpu_limit_millis, memory_mib): Limits) -> model::Resources {
+    let memory_limit_bytes = memory_mib.map(|mib| mib * MIB as u64);
+    model::Resources { cpu_limit_millis, memory_limit_bytes, ..model::Resources::default() }
+}
+
+/// The resources that the runtime gets for these limits.
+fn linux_of((cpu_millis, memory_mib): Limits) -> LinuxResources {
+    let quota_us = cpu_millis.map_or(-1, |millis| millis as i64 * 100);
+    resources(quota_us, memory_mib.map_or(0, |mib| mib as i64 * MIB))
+}
+
+/// A container with these limits at the runtime.
+fn with_limits(name: &str, limits: Limits) -> Container {
+    let linux = LinuxContainer { resources: Some(linux_of(limits)), ..LinuxContainer::default() };
+    Container { linux: Some(linux), ..container(name, &[]) }
+}
+
+/// An opted-in pod with this sum of limits, as the kubelet passes it to the runtime.
+fn with_sum(limits: Limits) -> PodSandbox {
+    let pod_resources = Some(linux_of(limits));
+    let linux = Some(LinuxPodSandbox { pod_resources, ..LinuxPodSandbox::default() });
+    PodSandbox { linux, ..opted_in() }
 }
 
 /// The status of all variables.
@@ -126,15 +183,112 @@ fn a_profile_selects_pods_and_an_annotation_overrides_it() {
 
 #[test]
 fn the_lowest_limit_over_container_and_pod_counts() {
-    let mut injector = injector(false);
-    let pod_resources = Some(resources(100_000, 256 * MIB));
-    let linux = Some(LinuxPodSandbox { pod_resources, ..LinuxPodSandbox::default() });
-    let pod = PodSandbox { linux, ..opted_in() };
-    let mut unlimited = container("app", &[]);
-    unlimited.linux.as_mut().unwrap().resources = Some(resources(-1, 0));
-    for container in [container("app", &[]), unlimited] {
-        let creation = injector.create_container(pod.clone(), container);
+    let own = (Some(1000), Some(256));
+    for of_container in [(Some(1500), Some(512)), (None, None)] {
+        let mut injector = injector_of(pod_of(own, &[("app", of_container)]));
+        let creation = injector.create_container(with_sum(own), with_limits("app", of_container));
         assert_eq!(env(&creation), ["GOMAXPROCS=1", "GOMEMLIMIT=179MiB"]);
+    }
+}
+
+/// The kubelet passes the sum of the limits that exist, whatever other containers have none. The
+/// pod's cgroup then has no limit.
+#[test]
+fn a_sidecars_limit_does_not_limit_the_other_containers() {
+    let (unlimited, sidecar) = ((None, None), (Some(500), Some(128)));
+    let mut injector =
+        injector_of(pod_of((None, None), &[("app", unlimited), ("sidecar", sidecar)]));
+    let mut of = |name: &str, limits: Limits| {
+        env(&injector.create_container(with_sum(sidecar), with_limits(name, limits)))
+    };
+    assert!(of("app", unlimited).is_empty());
+    assert_eq!(of("sidecar", sidecar), ["GOMAXPROCS=1", "GOMEMLIMIT=89MiB"]);
+    // A container with another limit, of which the sum has only one part.
+    assert_eq!(of("app", (Some(4000), None)), ["GOMAXPROCS=4"]);
+
+    let named = [(VARIABLES_ANNOTATION, "true"), (CONTAINERS_ANNOTATION, "unlisted")];
+    let unlisted = PodSandbox { linux: with_sum(sidecar).linux, ..pod(&named) };
+    let creation = injector.create_container(unlisted, with_limits("unlisted", unlimited));
+    assert_eq!(creation, Creation::default());
+}
+
+/// The runtime reports the sum of the pod's creation.
+#[test]
+fn a_container_that_restarts_after_a_resize_gets_the_new_limits() {
+    let (old, new) = ((Some(1000), Some(256)), (Some(4000), Some(1024)));
+    for own in [(None, None), new] {
+        let mut injector = injector_of(pod_of(own, &[("app", new)]));
+        let creation = injector.create_container(with_sum(old), with_limits("app", new));
+        assert_eq!(env(&creation), ["GOMAXPROCS=4", "GOMEMLIMIT=716MiB"], "{own:?}");
+    }
+}
+
+#[test]
+fn a_resize_upwards_makes_a_value_stale_beside_an_old_sum() {
+    let (old, new) = ((Some(1000), Some(256)), (Some(4000), Some(1024)));
+    let mut injector = injector_of(pod_of((None, None), &[("app", old)]));
+    injector.create_container(with_sum(old), with_limits("app", old));
+    injector.update_container(with_sum(old), with_limits("app", old), linux_of(new));
+    let rows = ["shop cart app GOMAXPROCS 1 stale", "shop cart app GOMEMLIMIT 179MiB stale"];
+    assert_eq!(rows_of(&injector), rows);
+}
+
+/// Of a sidecar's resize the runtime gets the new sum.
+#[test]
+fn a_resize_of_the_pod_counts_only_for_its_own_limit() {
+    let of = (Some(8000), Some(512));
+    let mut injector = injector_of(pod_of((Some(4000), None), &[("app", of)]));
+    injector.create_container(opted_in(), with_limits("app", of));
+    let sum = linux_of((Some(2000), Some(128)));
+    injector.update_pod(opted_in(), LinuxResources::default(), sum);
+    let rows = ["shop cart app GOMAXPROCS 4 stale", "shop cart app GOMEMLIMIT 358MiB injected"];
+    assert_eq!(rows_of(&injector), rows);
+}
+
+#[test]
+fn a_pods_own_limit_counts_as_soon_as_it_is_listed() {
+    let of = (Some(8000), Some(512));
+    let named = [(VARIABLES_ANNOTATION, "GOMAXPROCS"), (CONTAINERS_ANNOTATION, "app")];
+    let mut injector = injector(false);
+    injector.listed = Box::new(|_, _| None);
+    let creation = injector.create_container(pod(&named), with_limits("app", of));
+    assert_eq!(env(&creation), ["GOMAXPROCS=8"]);
+    let mut listed = |cpu_millis| {
+        let pod = pod_of((cpu_millis, None), &[("app", of)]);
+        injector.listed = injector_of(pod).listed;
+        injector.pods_listed();
+        rows_of(&injector).concat()
+    };
+    assert_eq!(listed(Some(9000)), "shop cart app GOMAXPROCS 8 injected");
+    assert_eq!(listed(Some(2000)), "shop cart app GOMAXPROCS 8 stale");
+    assert_eq!(listed(None), "shop cart app GOMAXPROCS 8 injected");
+}
+
+#[test]
+fn the_preview_of_a_listed_pod_has_the_values_of_its_start() {
+    let none = (None, None);
+    let cases = [
+        (none, vec![("app", none), ("sidecar", (Some(500), Some(128)))]),
+        (none, vec![("app", (Some(2500), Some(512)))]),
+        ((Some(3000), Some(256)), vec![("app", none), ("worker", (Some(1500), Some(128)))]),
+        ((Some(3000), None), vec![("app", (Some(8000), Some(64)))]),
+    ];
+    for (own, containers) in cases {
+        let mut pod = pod_of(own, &containers);
+        // The pod's limit was raised, and the kubelet has not applied it yet.
+        pod.actual_resources = (own.0).map(|_| pod.resources);
+        pod.resources.cpu_limit_millis = own.0.map(|millis| 2 * millis);
+        let rules = InjectionRules { observes: false, profiles: Vec::new() };
+        let preview = crate::variables_of_pod(&rules, &pod);
+        let mut injector = injector_of(pod);
+        // Of limits that exist in any container, as the kubelet adds them up.
+        let sum = (Some(500), Some(64));
+        let started = containers.iter().filter_map(|&(name, limits)| {
+            let creation = injector.create_container(with_sum(sum), with_limits(name, limits));
+            let env = env(&creation).join(" ");
+            (!env.is_empty()).then(|| format!("shop/cart/{name} {env}"))
+        });
+        assert_eq!(started.collect::<Vec<_>>(), preview, "{own:?} {containers:?}");
     }
 }
 
@@ -162,9 +316,6 @@ fn a_resize_makes_a_value_stale_and_the_way_back_makes_it_right() {
     assert_eq!(status_after(300_000), (Status::Stale, Some("3".to_owned())));
     assert_eq!(status_after(-1), (Status::Stale, None));
     assert_eq!(status_after(190_000), (Status::Injected, None));
-    injector.update_pod(opted_in(), LinuxResources::default(), resources(400_000, 64 * MIB));
-    let rows = ["shop cart app GOMAXPROCS 1 injected", "shop cart app GOMEMLIMIT 358MiB stale"];
-    assert_eq!(rows_of(&injector), rows);
 }
 
 #[test]
@@ -207,9 +358,9 @@ fn running_containers_are_shown_when_their_pod_is_listed() {
     injector.pods_listed();
     assert!(rows_of(&injector).is_empty(), "they may be init containers");
 
-    injector.spec_of = Box::new(|_, name| {
-        let place = if name == "setup" { Place::InitContainers } else { Place::Containers };
-        Some((place, Known::default()))
+    injector.listed = Box::new(|_, name| {
+        let is_init = name == "setup";
+        Some(listed_as(if is_init { ContainerKind::Init } else { ContainerKind::App }))
     });
     injector.pods_listed();
     let rows = [
