@@ -1,13 +1,14 @@
 //! The whole agent: pods, sampler, endpoint. Both `run` and `demo` start it.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use advisor::Advisor;
 use anyhow::Context;
 use cgroup_tree::KubepodsTree;
-use cgroupfs::Hierarchy;
+use cgroupfs::{Hierarchy, node};
 use creation::{Placing, Users};
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
 use events::Events;
@@ -326,7 +327,8 @@ impl Shared<'_> {
             return Ok(None);
         }
         let injector = |rules| {
-            let injector = injection::injector(rules, &self.pods, advisor);
+            let online_cpus = online_cpus(&options.sys_root);
+            let injector = injection::injector(rules, online_cpus, &self.pods, advisor);
             let injector = Arc::new(Mutex::new(injector));
             let (pods, metrics) = (self.pods.clone(), Arc::clone(&self.metrics));
             let follow =
@@ -394,6 +396,12 @@ impl Shared<'_> {
             watchdog: self.watchdog.clone(),
         }
     }
+}
+
+/// Number of online CPUs; `None` if it cannot be read.
+pub(crate) fn online_cpus(sys_root: &Path) -> Option<u64> {
+    let online = node::cpu_list(sys_root, "online").ok()?;
+    Some(online.len() as u64)
 }
 
 fn build() -> Build<'static> {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use ::doctor::{Acting, DoctorReport};
 use kubelet::{ConfigError, chain};
 
+use crate::agent::online_cpus;
 use crate::cli::DoctorArgs;
 use crate::config::{ActingMode, Config, NriMode, PinningMode, SchedTraceMode};
 use crate::exit::Failure;
@@ -27,12 +28,13 @@ pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
 /// # Errors
 /// Invalid options.
 pub(crate) async fn examine(config: &Config) -> Result<DoctorReport, Failure> {
+    let online_cpus = online_cpus(&config.options.sys_root);
     let examination = ::doctor::examine(
         options(config),
         |hierarchy| sampler_config(config, hierarchy),
         |pod| {
             let rules = config.injection.iter();
-            rules.flat_map(|rules| injection::variables_of_pod(rules, pod)).collect()
+            rules.flat_map(|rules| injection::variables_of_pod(rules, online_cpus, pod)).collect()
         },
     );
     examination.await.map_err(|error| match error.downcast::<ConfigError>() {

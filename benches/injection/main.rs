@@ -71,6 +71,7 @@ fn variables(case: usize, language: &str) -> Vec<(&'static str, String)> {
         cpu_millis: Some(CPU_MILLIS),
         pod_cpu_millis: Some(CPU_MILLIS),
         memory_bytes: Some(MEMORY),
+        usable_cpus: None,
     };
     let known = Known { go_follows_limit: language != "1.24", ..Known::default() };
     let injected = Variable::DEFAULT.into_iter().filter(|_| case > 0);

@@ -103,7 +103,19 @@ const CRATES: &[Crate] = &[
     io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "timeline", "watchdog"]),
     io("events", &["colocation", "kubelet", "metrics", "pinning", "watchdog"]),
     io("node-condition", &["kubelet", "metrics", "snapshot", "watchdog"]),
-    io("injection", &["advisor", "analysis", "kubelet", "kubepods", "metrics", "nri", "placement"]),
+    io(
+        "injection",
+        &[
+            "advisor",
+            "analysis",
+            "kernel-text",
+            "kubelet",
+            "kubepods",
+            "metrics",
+            "nri",
+            "placement",
+        ],
+    ),
     io(
         "kubectl-plugin",
         &[

@@ -98,21 +98,28 @@ pub struct Limits {
     pub pod_cpu_millis: Option<u64>,
     /// Memory limit: the lower one of the container and its pod, bytes.
     pub memory_bytes: Option<u64>,
+    /// Number of CPUs that the container may use at its start.
+    pub usable_cpus: Option<u64>,
 }
 
 impl Limits {
     /// Whole cores of the lowest quota, at least 1: with more running threads than that, the quota
-    /// throttles them.
+    /// throttles them. At most the usable CPUs: no more threads run at once.
     fn cores(&self) -> Option<u64> {
         let millis = self.cpu_millis.into_iter().chain(self.pod_cpu_millis).min()?;
-        Some((millis / 1000).max(1))
+        Some(self.usable((millis / 1000).max(1)))
+    }
+
+    fn usable(&self, cores: u64) -> u64 {
+        self.usable_cpus.map_or(cores, |cpus| cores.min(cpus.max(1)))
     }
 
     /// Whether Go since 1.25 uses the same number: it rounds the container's own limit up, to at
-    /// least 2, and follows its changes, which a fixed number does not.
+    /// least 2 and at most the usable CPUs, and follows its changes, which a fixed number does not.
     fn go_is_right(&self) -> bool {
-        let is_own = self.pod_cpu_millis.is_none_or(|pod| Some(pod) >= self.cpu_millis);
-        self.cpu_millis.is_some_and(|own| own >= 2000 && own % 1000 == 0) && is_own
+        let rounded_up = self.cpu_millis.map(|own| own.div_ceil(1000).max(2));
+        let of_go = rounded_up.map(|cores| self.usable(cores)).or(self.usable_cpus);
+        of_go == self.cores()
     }
 }
 
@@ -231,7 +238,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn cpu(own: Option<u64>, pod: Option<u64>) -> Limits {
-        Limits { cpu_millis: own, pod_cpu_millis: pod, memory_bytes: None }
+        Limits { cpu_millis: own, pod_cpu_millis: pod, ..Limits::default() }
     }
 
     fn of(variable: Variable, limits: Limits) -> Option<String> {
@@ -286,6 +293,44 @@ mod tests {
             assert_eq!(value(Variable::Gomaxprocs, &limits, &known).as_deref(), expected);
             let others = value(Variable::Rayon, &limits, &known);
             assert!(others.is_some(), "only Go follows its limit");
+        }
+    }
+
+    #[test]
+    fn no_more_threads_than_usable_cpus() {
+        let cases = [
+            (Some(16_000), None, 8, Some("8")),
+            (None, Some(16_000), 8, Some("8")),
+            (Some(3000), None, 8, Some("3")),
+            (Some(500), None, 1, Some("1")),
+            (Some(4000), None, 0, Some("1")),
+            // Without a limit a runtime uses the same CPUs by itself.
+            (None, None, 8, None),
+        ];
+        for (own, pod, cpus, expected) in cases {
+            let limits = Limits { usable_cpus: Some(cpus), ..cpu(own, pod) };
+            let value = of(Variable::Gomaxprocs, limits);
+            assert_eq!(value.as_deref(), expected, "{own:?} {pod:?} {cpus}");
+        }
+    }
+
+    #[test]
+    fn go_that_follows_its_limit_is_right_on_few_cpus() {
+        let known = Known { go_follows_limit: true, ..Known::default() };
+        let cases = [
+            // Rounded up, 3 threads, but no more than 2 run.
+            (Some(2500), None, 2, None),
+            (Some(1000), None, 1, None),
+            (Some(1000), None, 2, Some("1")),
+            (Some(16_000), None, 8, None),
+            // Without a limit of its own Go uses all CPUs.
+            (None, Some(16_000), 8, None),
+            (None, Some(4000), 8, Some("4")),
+        ];
+        for (own, pod, cpus, expected) in cases {
+            let limits = Limits { usable_cpus: Some(cpus), ..cpu(own, pod) };
+            let value = value(Variable::Gomaxprocs, &limits, &known);
+            assert_eq!(value.as_deref(), expected, "{own:?} {pod:?} {cpus}");
         }
     }
 

@@ -81,6 +81,7 @@ impl Handler for Creations {
         if let Some(placing) = &self.placing {
             placing.place(&pod, &container, &mut placed);
         }
+        let container = in_cpus(container, &placed);
         let injected = self.injector().map(|mut one| one.create_container(pod, container));
         merged(placed, injected.unwrap_or_default())
     }
@@ -159,6 +160,16 @@ fn quota_usec(resources: &LinuxResources) -> Option<i64> {
     Some(resources.cpu.as_ref()?.quota.as_ref()?.value)
 }
 
+/// The container with the CPUs of its start, by which the number of its threads is chosen.
+fn in_cpus(mut container: Container, placed: &Creation) -> Container {
+    let linux = placed.adjustment.as_ref().and_then(|adjustment| adjustment.linux.as_ref());
+    if let Some(cpu) = linux.and_then(|linux| linux.resources.as_ref()?.cpu.as_ref()) {
+        let resources = container.linux.get_or_insert_default().resources.get_or_insert_default();
+        resources.cpu.get_or_insert_default().cpus.clone_from(&cpu.cpus);
+    }
+    container
+}
+
 /// CPUs and environment in one answer.
 fn merged(placed: Creation, injected: Creation) -> Creation {
     let (Some(cpus), Some(variables)) = (&placed.adjustment, &injected.adjustment) else {
@@ -173,6 +184,18 @@ fn merged(placed: Creation, injected: Creation) -> Creation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_injector_sees_the_cpus_of_the_start() {
+        let mut placed = Creation::default();
+        let cpus = |placed: &Creation| {
+            let container = in_cpus(Container::default(), placed);
+            Some(container.linux?.resources?.cpu?.cpus)
+        };
+        assert_eq!(cpus(&placed), None);
+        placed.set_cpus("2-3");
+        assert_eq!(cpus(&placed).as_deref(), Some("2-3"));
+    }
 
     #[test]
     fn an_answer_has_the_cpus_and_the_variables() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use analysis::Place;
 use analysis::injection::{Injected, Known, Limits, Record, Request};
+use kernel_text::CpuSet;
 use kubepods::model::{self, ContainerKind, Pod};
 use nri::api::LinuxResources;
 
@@ -110,6 +111,8 @@ impl Listed {
 pub(super) struct Resources {
     pub(super) own: Limit,
     pub(super) pod: Limit,
+    /// Number of CPUs that the container may use at its start.
+    pub(super) usable_cpus: Option<u64>,
 }
 
 /// `None` means no limit.
@@ -126,6 +129,7 @@ impl Resources {
             cpu_millis: self.own.cpu_millis,
             pod_cpu_millis: self.pod.cpu_millis,
             memory_bytes: memory.min(),
+            usable_cpus: self.usable_cpus,
         }
     }
 
@@ -203,17 +207,31 @@ impl Limit {
 /// Period of a quota without one, µs.
 const DEFAULT_PERIOD_US: u64 = 100_000;
 
-/// The variables that a container of a listed pod would get, unless it sets them itself.
+/// The number of CPUs of a container's cpuset, or without one of all online ones.
+pub(super) fn usable_cpus(resources: Option<&LinuxResources>, online: Option<u64>) -> Option<u64> {
+    let cpus = resources.and_then(|resources| resources.cpu.as_ref()).map(|cpu| &*cpu.cpus);
+    let cpus = cpus.and_then(|cpus| CpuSet::parse(cpus).ok()).filter(|cpus| !cpus.is_empty());
+    let count = cpus.map(|cpus| cpus.len() as u64);
+    count.into_iter().chain(online).min()
+}
+
+/// The variables that a container of a listed pod would get on this many online CPUs, unless it sets
+/// them itself.
 pub(super) fn would_inject(
     pod: &Pod,
     container: &model::Container,
     request: &Request,
+    online: Option<u64>,
 ) -> Option<String> {
     let listed = Listed::of(pod, container, Known::default());
     if !request.selects(&container.name, Some(listed.place)) {
         return None;
     }
-    let now = Resources { own: Limit::of_container(container), pod: listed.pod_limit };
+    let now = Resources {
+        own: Limit::of_container(container),
+        pod: listed.pod_limit,
+        usable_cpus: online,
+    };
     let values = request.missing(|_| false, &now.limits(), &listed.known);
     let values: Vec<String> =
         values.iter().map(|(variable, value)| format!("{}={value}", variable.name())).collect();

@@ -13,7 +13,7 @@ use nri::{Creation, Events, Handler};
 use tokio::sync::Notify;
 
 use crate::container::{
-    Candidate, InjectedContainer, InjectedContainers, Limit, Listed, Resources,
+    Candidate, InjectedContainer, InjectedContainers, Limit, Listed, Resources, usable_cpus,
 };
 use crate::rules::InjectionRules;
 
@@ -22,6 +22,8 @@ type FindListed = Box<dyn Fn(&str, &str) -> Option<Listed> + Send>;
 /// Injects variables into new containers, or only reports them.
 pub struct Injector {
     rules: InjectionRules,
+    /// Number of the node's online CPUs.
+    online_cpus: Option<u64>,
     listed: FindListed,
     containers: InjectedContainers,
     /// Wakes the task that publishes the containers: an answer does not wait for it.
@@ -41,11 +43,12 @@ impl Injector {
     /// An injector that asks `listed` for a container by the UID of its pod and its name.
     pub(super) fn new(
         rules: InjectionRules,
+        online_cpus: Option<u64>,
         listed: impl Fn(&str, &str) -> Option<Listed> + Send + 'static,
     ) -> Self {
         let (containers, unlisted) = (InjectedContainers::new(), BTreeMap::new());
         let changes = Arc::new(Notify::new());
-        Self { rules, listed: Box::new(listed), containers, changes, unlisted }
+        Self { rules, online_cpus, listed: Box::new(listed), containers, changes, unlisted }
     }
 
     /// Notified after each change of the containers.
@@ -84,7 +87,7 @@ impl Injector {
     fn candidate(&self, pod: &PodSandbox, container: &Container) -> Option<Candidate> {
         let mut request = self.request(pod)?;
         request.variables.retain(|variable| !has(container, variable.name()));
-        let entry = entry_of(pod, container, Record::default());
+        let entry = self.entry_of(pod, container, Record::default());
         (!request.variables.is_empty()).then_some(Candidate { request, entry })
     }
 
@@ -96,6 +99,28 @@ impl Injector {
             return None;
         }
         candidate.resolve(listed)
+    }
+
+    /// The container, without the limits of its pod.
+    fn entry_of(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        record: Record,
+    ) -> InjectedContainer {
+        let own = container.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+        let usable_cpus = usable_cpus(own, self.online_cpus);
+        InjectedContainer {
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            container: container.name.clone(),
+            pod_uid: pod.uid.clone(),
+            sandbox: pod.id.clone(),
+            record,
+            is_injected: false,
+            known: Known::default(),
+            now: Resources { own: Limit::of(own), usable_cpus, ..Resources::default() },
+        }
     }
 
     fn request(&self, pod: &PodSandbox) -> Option<Request> {
@@ -148,7 +173,7 @@ impl Handler for Injector {
             let entry = match container.annotations.get(RECORD_ANNOTATION) {
                 Some(text) => {
                     let record = Record::parse(text);
-                    let mut entry = entry_of(pod, &container, record);
+                    let mut entry = self.entry_of(pod, &container, record);
                     let listed = (self.listed)(&pod.uid, &container.name);
                     // Until the pod is listed, its limits count as unchanged.
                     let at_start = || Limit::of_pod_at_start(&entry.record.limits);
@@ -260,22 +285,6 @@ impl Handler for Injector {
         // Resizes and ends are not reported any more.
         self.clear();
         self.changed();
-    }
-}
-
-/// The container, without the limits of its pod.
-fn entry_of(pod: &PodSandbox, container: &Container, record: Record) -> InjectedContainer {
-    let own = container.linux.as_ref().and_then(|linux| linux.resources.as_ref());
-    InjectedContainer {
-        namespace: pod.namespace.clone(),
-        pod: pod.name.clone(),
-        container: container.name.clone(),
-        pod_uid: pod.uid.clone(),
-        sandbox: pod.id.clone(),
-        record,
-        is_injected: false,
-        known: Known::default(),
-        now: Resources { own: Limit::of(own), ..Resources::default() },
     }
 }
 

@@ -20,10 +20,16 @@ pub use rules::{InjectProfile, InjectionRules, checked_profiles};
 /// one.
 const PUBLISH_DELAY: Duration = Duration::from_millis(100);
 
-/// The injector. [`follow`] publishes what it injects.
+/// The injector on a node with this number of online CPUs, if it is known. [`follow`] publishes what
+/// it injects.
 #[must_use]
-pub fn injector(rules: InjectionRules, pods: &Pods, advisor: &Advisor) -> Injector {
-    Injector::new(rules, listed(pods, advisor))
+pub fn injector(
+    rules: InjectionRules,
+    online_cpus: Option<u64>,
+    pods: &Pods,
+    advisor: &Advisor,
+) -> Injector {
+    Injector::new(rules, online_cpus, listed(pods, advisor))
 }
 
 /// Publishes the variables of the running containers, and determines those of containers whose pods
@@ -90,15 +96,20 @@ fn listed(
     }
 }
 
-/// The variables that the containers of a listed pod would get, unless they set them themselves:
-/// `shop/cart/app GOMAXPROCS=1`.
+/// The variables that the containers of a listed pod would get on a node with this number of online
+/// CPUs, unless they set them themselves: `shop/cart/app GOMAXPROCS=1`.
 #[must_use]
-pub fn variables_of_pod(rules: &InjectionRules, pod: &Pod) -> Vec<String> {
+pub fn variables_of_pod(
+    rules: &InjectionRules,
+    online_cpus: Option<u64>,
+    pod: &Pod,
+) -> Vec<String> {
     let labels = pod.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let annotations = [&pod.injection.variables, &pod.injection.containers]
         .map(|annotation| annotation.as_deref());
     let request = rules.request(&pod.namespace, &labels.collect(), annotations);
     let Ok(Some(request)) = request else { return Vec::new() };
     let containers = pod.containers.iter();
-    containers.filter_map(|container| would_inject(pod, container, &request)).collect()
+    let of = |container| would_inject(pod, container, &request, online_cpus);
+    containers.filter_map(of).collect()
 }

@@ -50,7 +50,7 @@ pub struct Injected {
 pub type Injections = BTreeMap<String, Vec<Injected>>;
 
 /// Variables of a container and the limits that they were derived from. Its text is
-/// `GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912`.
+/// `GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912 usableCpus=8`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
     /// Variables with their values.
@@ -70,6 +70,7 @@ impl Record {
                 ("cpuMillis", _) => record.limits.cpu_millis = number,
                 ("podCpuMillis", _) => record.limits.pod_cpu_millis = number,
                 ("memoryBytes", _) => record.limits.memory_bytes = number,
+                ("usableCpus", _) => record.limits.usable_cpus = number,
                 (_, Some(variable)) => record.values.push((variable, value.to_owned())),
                 _ => {}
             }
@@ -77,9 +78,11 @@ impl Record {
         record
     }
 
-    /// Status of the variables under the limits in force.
+    /// Status of the variables under the limits in force. A change of the usable CPUs does not make
+    /// them stale: pools of shared CPUs shrink and grow with other pods.
     #[must_use]
     pub fn statuses(&self, now: &Limits) -> Vec<Injected> {
+        let now = &Limits { usable_cpus: self.limits.usable_cpus, ..*now };
         let of = |(variable, text): &(Variable, String)| {
             // What was known of the workload at the start does not matter here.
             let by = |limits| value(*variable, limits, &Known::default());
@@ -108,11 +111,12 @@ impl fmt::Display for Record {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut pairs: Vec<String> =
             self.values.iter().map(|(name, value)| format!("{}={value}", name.name())).collect();
-        let Limits { cpu_millis, pod_cpu_millis, memory_bytes } = self.limits;
+        let Limits { cpu_millis, pod_cpu_millis, memory_bytes, usable_cpus } = self.limits;
         for (key, limit) in [
             ("cpuMillis", cpu_millis),
             ("podCpuMillis", pod_cpu_millis),
             ("memoryBytes", memory_bytes),
+            ("usableCpus", usable_cpus),
         ] {
             pairs.extend(limit.map(|limit| format!("{key}={limit}")));
         }
@@ -128,12 +132,17 @@ mod tests {
 
     #[test]
     fn a_record_reads_back_and_skips_what_it_does_not_know() {
-        let limits =
-            Limits { cpu_millis: Some(1500), pod_cpu_millis: None, memory_bytes: Some(512 * MIB) };
+        let limits = Limits {
+            cpu_millis: Some(1500),
+            pod_cpu_millis: None,
+            memory_bytes: Some(512 * MIB),
+            usable_cpus: Some(8),
+        };
         let values =
             vec![(Variable::Gomaxprocs, "1".to_owned()), (Variable::Gomemlimit, "358MiB".into())];
         let record = Record { values, limits };
-        let text = "GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912";
+        let text =
+            "GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912 usableCpus=8";
         assert_eq!(record.to_string(), text);
         assert_eq!(Record::parse(text), record);
         assert_eq!(Record::parse(&format!("{text} PATH=/bin later=1 word")), record);
@@ -159,6 +168,8 @@ mod tests {
         assert_eq!(statuses(Limits { cpu_millis: Some(1000), ..then }), [stale("1"), fresh()]);
         let more = Limits { memory_bytes: Some(1024 * MIB), ..then };
         assert_eq!(statuses(more), [fresh(), stale("716MiB")]);
+        let fewer_cpus = Limits { usable_cpus: Some(1), ..then };
+        assert_eq!(statuses(fewer_cpus), [fresh(), fresh()]);
         let none = statuses(Limits::default());
         assert_eq!(none, [(Status::Stale, None), (Status::Stale, None)]);
     }

@@ -63,7 +63,7 @@ fn injector(observes: bool) -> Injector {
         ("uid", "setup") => Some(listed_as(ContainerKind::Init)),
         _ => None,
     };
-    Injector::new(InjectionRules { observes, profiles }, listed)
+    Injector::new(InjectionRules { observes, profiles }, None, listed)
 }
 
 fn listed_as(kind: ContainerKind) -> Listed {
@@ -71,14 +71,14 @@ fn listed_as(kind: ContainerKind) -> Listed {
     Listed::of(&Pod::default(), &container, Known::default())
 }
 
-/// An injector with this pod in the list.
+/// An injector on a node with eight CPUs, and this pod in the list.
 fn injector_of(pod: Pod) -> Injector {
     let rules = InjectionRules { observes: false, profiles: Vec::new() };
     let listed = move |_: &str, name: &str| {
         let container = pod.container_by_name(name)?;
         Some(Listed::of(&pod, container, Known::default()))
     };
-    Injector::new(rules, listed)
+    Injector::new(rules, Some(8), listed)
 }
 
 /// A listed pod with this limit of its own, and the containers with theirs: CPU in millicores, and
@@ -212,6 +212,22 @@ fn a_sidecars_limit_does_not_limit_the_other_containers() {
     assert_eq!(creation, Creation::default());
 }
 
+#[test]
+fn a_container_gets_no_more_threads_than_it_has_cpus() {
+    let of = (Some(16_000), None);
+    let mut injector = injector_of(pod_of((None, None), &[("app", of)]));
+    let mut in_cpus = |cpus: &str| {
+        let mut container = with_limits("app", of);
+        let resources = container.linux.as_mut().unwrap().resources.as_mut().unwrap();
+        cpus.clone_into(&mut resources.cpu.as_mut().unwrap().cpus);
+        env(&injector.create_container(opted_in(), container)).concat()
+    };
+    assert_eq!(in_cpus(""), "GOMAXPROCS=8");
+    assert_eq!(in_cpus("0-2,6"), "GOMAXPROCS=4");
+    assert_eq!(in_cpus("0-15"), "GOMAXPROCS=8", "some are offline");
+    assert_eq!(in_cpus("unreadable"), "GOMAXPROCS=8");
+}
+
 /// The runtime reports the sum of the pod's creation.
 #[test]
 fn a_container_that_restarts_after_a_resize_gets_the_new_limits() {
@@ -272,6 +288,7 @@ fn the_preview_of_a_listed_pod_has_the_values_of_its_start() {
         (none, vec![("app", (Some(2500), Some(512)))]),
         ((Some(3000), Some(256)), vec![("app", none), ("worker", (Some(1500), Some(128)))]),
         ((Some(3000), None), vec![("app", (Some(8000), Some(64)))]),
+        (none, vec![("app", (Some(16_000), None))]),
     ];
     for (own, containers) in cases {
         let mut pod = pod_of(own, &containers);
@@ -279,7 +296,7 @@ fn the_preview_of_a_listed_pod_has_the_values_of_its_start() {
         pod.actual_resources = (own.0).map(|_| pod.resources);
         pod.resources.cpu_limit_millis = own.0.map(|millis| 2 * millis);
         let rules = InjectionRules { observes: false, profiles: Vec::new() };
-        let preview = crate::variables_of_pod(&rules, &pod);
+        let preview = crate::variables_of_pod(&rules, Some(8), &pod);
         let mut injector = injector_of(pod);
         // Of limits that exist in any container, as the kubelet adds them up.
         let sum = (Some(500), Some(64));
