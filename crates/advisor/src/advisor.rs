@@ -16,6 +16,7 @@ use crate::ROUND;
 use crate::container_history::ContainerHistory;
 use crate::quotas::{Quotas, quotas};
 use crate::report::{AdviceReport, ContainerReport};
+use crate::workloads::Workloads;
 
 /// Number of windows between two exports of the advice to the metrics: it changes once per minute,
 /// and runtimes change when a container starts.
@@ -42,6 +43,7 @@ struct NodeHistories {
     windows: u64,
     /// Observation time before a limit is advised, seconds.
     after_seconds: u64,
+    workloads: Workloads,
     known: Published<KnownWorkloads>,
     injections: Published<Injections>,
     delays: Published<Delays>,
@@ -61,14 +63,15 @@ impl Advisor {
             window_began: None,
             windows: 0,
             after_seconds: after.as_secs(),
+            workloads: Workloads::default(),
             known: Published::default(),
             injections: Published::default(),
             delays: Published::default(),
         })))
     }
 
-    /// Knowledge of the workloads, for the environment of their next containers. Published once
-    /// every ten windows.
+    /// Knowledge of the workloads, for the environment of their next containers, also of those
+    /// whose last container has ended some hours ago. Published once every ten windows.
     #[must_use]
     pub fn known(&self) -> Published<KnownWorkloads> {
         self.lock().known.clone()
@@ -186,8 +189,10 @@ impl NodeHistories {
     }
 
     fn observe(&mut self, latest: Arc<NodeSnapshot>) {
-        let Some(length) = self.length_until(&latest) else { return };
-        self.window_began = latest.read_at;
+        let Some((length, read_at)) = self.length_until(&latest).zip(latest.read_at) else {
+            return;
+        };
+        self.window_began = Some(read_at);
         let length = if length > LONGEST_WINDOW { Duration::ZERO } else { length };
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
         self.turn_to(latest);
@@ -198,7 +203,7 @@ impl NodeHistories {
             history.detect(row, &mut self.detector);
         }
         if self.windows.is_multiple_of(EXPORT_EVERY) {
-            self.export();
+            self.export(read_at);
         }
         self.windows += 1;
     }
@@ -224,22 +229,27 @@ impl NodeHistories {
         self.latest.containers.iter().zip(&self.histories).filter(|(row, _)| row.live)
     }
 
-    fn export(&self) {
+    fn export(&mut self, now: Instant) {
         let rows = self.live().filter(|(row, _)| !row.identity.namespace.is_empty());
         let rows = rows.map(|(row, history)| history.advised(row, &self.objective)).collect();
         self.metrics.advice().set(rows);
-        let mut known = KnownWorkloads::new();
-        for (row, history) in self.live() {
-            let Some(found) = history.known() else { continue };
+        self.add_workloads(now);
+        self.known.publish(self.workloads.known());
+    }
+
+    /// Adds what the containers have shown: first those that have ended.
+    fn add_workloads(&mut self, now: Instant) {
+        let rows = || self.latest.containers.iter().zip(&self.histories);
+        let ended = rows().filter(|(row, _)| !row.live);
+        let live = rows().filter(|(row, _)| row.live);
+        let named = ended.chain(live).filter(|(row, _)| !row.identity.namespace.is_empty());
+        let shown = named.map(|(row, history)| {
             let identity = &row.identity;
             let key = [&identity.namespace, &identity.container, &identity.image];
             let [namespace, container, image] = key.map(Clone::clone);
-            // Of several replicas, the one with the largest live set.
-            let merged = known.entry((namespace, container, image)).or_default();
-            merged.live_set_bytes = merged.live_set_bytes.max(found.live_set_bytes);
-            merged.go_follows_limit |= found.go_follows_limit;
-        }
-        self.known.publish(known);
+            ((namespace, container, image), history.shown())
+        });
+        self.workloads.add(shown, now);
     }
 
     fn report(
@@ -276,6 +286,8 @@ impl NodeHistories {
 
 #[cfg(test)]
 mod tests {
+    use snapshot::ContainerIdentity;
+
     use super::*;
 
     /// Lengths of the windows, milliseconds, for snapshots at this interval that are published late
@@ -310,6 +322,46 @@ mod tests {
         assert_eq!(windows_ms(1500, &[0], &[0, 1, 2, 3]), [0, 1500, 1500, 1500]);
         assert_eq!(windows_ms(1000, &[0, 40], &[0, 1, 2, 3]), [0, 1040, 960, 1040]);
         assert_eq!(windows_ms(60_000, &[0], &[0, 1, 2]), [0, 60_000, 60_000]);
+    }
+
+    #[test]
+    fn a_workload_stays_known_when_its_only_container_has_ended() {
+        let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "", revision: "" }));
+        let advisor = Advisor::new("/nonexistent".into(), metrics, Duration::from_secs(300));
+        let (known, start) = (advisor.known(), Instant::now());
+        let identity = Arc::new(ContainerIdentity {
+            namespace: "shop".into(),
+            container: "app".into(),
+            image: "shop/cart:1".into(),
+            ..ContainerIdentity::default()
+        });
+        let row = |live, bytes| ContainerRow {
+            live,
+            identity: Arc::clone(&identity),
+            memory_working_set_bytes: Some(bytes),
+            ..ContainerRow::default()
+        };
+        let mut seconds = 0;
+        let mut observe = |windows: u64, containers: Vec<ContainerRow>| {
+            for _ in 0..windows {
+                let latest = NodeSnapshot {
+                    read_at: Some(start + Duration::from_secs(seconds)),
+                    interval: Duration::from_secs(1),
+                    containers: containers.clone(),
+                    ..NodeSnapshot::default()
+                };
+                // Exports and the end of the ten minutes do not coincide.
+                seconds += 7;
+                advisor.lock().observe(Arc::new(latest));
+            }
+            let key = ("shop".to_owned(), "app".to_owned(), "shop/cart:1".to_owned());
+            known.latest().get(&key).and_then(|known| known.live_set_bytes)
+        };
+        assert_eq!(observe(40, vec![row(true, 100)]), None, "the collector may not have run yet");
+        assert_eq!(observe(48, vec![row(true, 100)]), None, "not exported yet");
+        assert_eq!(observe(10, vec![row(false, 100)]), Some(100), "it has ended since");
+        assert_eq!(observe(500, Vec::new()), Some(100));
+        assert_eq!(observe(130, vec![row(true, 20)]), Some(100), "it fills its caches");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use analysis::injection::Known;
 use analysis::{
     BurstForecast, CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady,
     THROTTLED_SHARE, UsageTrace, Window, memory_advice,
@@ -14,11 +13,14 @@ use runtimes::Detector;
 use snapshot::{ContainerIdentity, ContainerRow, Language, SpecRow};
 
 use crate::program::{Program, own_limit_cores};
+use crate::workloads::Shown;
 
 /// Time constant of the fading sums, seconds: equal to the window of the history.
 const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
 /// Time in which the estimate of the live set may double after a low, seconds.
 const LIVE_SET_SECONDS: f64 = 3600.0;
+/// Time after which the lowest working set is taken for the live set: garbage was collected in it.
+const LIVE_SET_AFTER: Duration = Duration::from_secs(600);
 /// Interval between two evaluations of the displayed figures.
 const EVALUATE_EVERY: Duration = Duration::from_secs(60);
 /// Required time without throttling before and after a usage trace, which itself spans two seconds.
@@ -265,17 +267,14 @@ impl ContainerHistory {
         }
     }
 
-    /// Knowledge for the next containers of the workload; `None` while its runtime and memory are
-    /// unknown.
-    pub(crate) fn known(&self) -> Option<Known> {
-        let runtime = self.program.runtime();
-        let source = runtime.and_then(|found| found.parallelism_source.as_deref());
-        let is_go = runtime.is_some_and(|found| found.language == Language::Go);
-        let live_set_bytes = self.live_set.map(|bytes| bytes as u64);
-        (runtime.is_some() || live_set_bytes.is_some()).then_some(Known {
-            live_set_bytes,
-            go_follows_limit: is_go && source == Some(runtimes::LIMIT_ROUNDED_UP),
-        })
+    /// What the container has shown for the next ones of its workload.
+    pub(crate) fn shown(&self) -> Shown {
+        let go = self.program.runtime().filter(|found| found.language == Language::Go);
+        let live_set = self.live_set.filter(|_| self.watched >= LIVE_SET_AFTER);
+        Shown {
+            live_set_bytes: live_set.map(|bytes| bytes as u64),
+            go_follows_limit: go.map(|found| found.go_follows_limit),
+        }
     }
 
     /// Forecast of CPU burst; `None` without a limit of its own.

@@ -12,6 +12,7 @@ mod interference;
 mod program;
 mod quotas;
 mod report;
+mod workloads;
 
 use std::time::Duration;
 

@@ -45,6 +45,11 @@ impl Program {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_runtime(runtime: Runtime) -> Self {
+        Self { runtime: Some(runtime), ..Self::default() }
+    }
+
     pub(crate) fn runtime(&self) -> Option<&Runtime> {
         self.runtime.as_ref()
     }

@@ -21,4 +21,4 @@ mod version;
 
 pub use detect::Detector;
 pub use environment::ALLOWED;
-pub use parallelism::{LIMIT_ROUNDED_UP, Machine};
+pub use parallelism::Machine;

@@ -10,7 +10,7 @@ use cgroupfs::bounded;
 use snapshot::{Language, Runtime};
 
 use crate::executable::Executable;
-use crate::parallelism::{Machine, Traits, parallelism};
+use crate::parallelism::{Machine, Traits, go_follows_limit, parallelism};
 use crate::process::Process;
 use crate::{environment, jvm};
 
@@ -96,6 +96,7 @@ fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runti
     keep_own(&mut runtime);
     let has_tokio = runtime.language == Language::Rust && process.has_thread(b"tokio-runtime-w\n");
     let traits = Traits { godebug: &executable.go.godebug, has_tokio };
+    runtime.go_follows_limit = go_follows_limit(&runtime, &executable.go.godebug);
     // One worker does not show the number of workers.
     let may_have_workers = matches!(runtime.language, Language::Nodejs | Language::Python);
     if !(may_have_workers && process.first_child().is_some()) {

@@ -67,6 +67,32 @@ fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
     if runtime.automaxprocs && machine.first_limit_cores.is_some() {
         return by_whole_limit(machine.at_start());
     }
+    match go_choice(runtime, godebug) {
+        GoChoice::Cpus => machine.cpus.map(|cpus| (cpus, CPUS.to_owned())),
+        GoChoice::FirstLimit => by_limit(machine.at_start(), 2),
+        GoChoice::Limit => by_limit(machine, 2),
+    }
+}
+
+/// What Go itself derives GOMAXPROCS from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GoChoice {
+    Cpus,
+    /// The limit at the start.
+    FirstLimit,
+    /// The limit, followed when it changes.
+    Limit,
+}
+
+/// Whether a Go program without GOMAXPROCS in its environment follows its limit. automaxprocs sets
+/// the number once.
+pub(crate) fn go_follows_limit(runtime: &Runtime, godebug: &str) -> bool {
+    runtime.language == Language::Go
+        && !runtime.automaxprocs
+        && go_choice(runtime, godebug) == GoChoice::Limit
+}
+
+fn go_choice(runtime: &Runtime, godebug: &str) -> GoChoice {
     let minor = runtime.version.as_deref().and_then(|version| {
         let minor =
             version.strip_prefix("go1.")?.split(|letter: char| !letter.is_ascii_digit()).next()?;
@@ -80,15 +106,12 @@ fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
         set.iter().find_map(|text| text.split(',').rev().find_map(value)).unwrap_or(false)
     };
     if minor.is_none_or(|minor| minor < 25) || is_off("containermaxprocs") {
-        return machine.cpus.map(|cpus| (cpus, CPUS.to_owned()));
+        return GoChoice::Cpus;
     }
-    by_limit(if is_off("updatemaxprocs") { machine.at_start() } else { machine }, 2)
+    if is_off("updatemaxprocs") { GoChoice::FirstLimit } else { GoChoice::Limit }
 }
 
 const CPUS: &str = "the CPUs it may use";
-
-/// Source of a parallelism that is the limit, rounded up.
-pub const LIMIT_ROUNDED_UP: &str = "the limit, rounded up";
 
 /// The limit, rounded down, at least 1: for automaxprocs and Rust's `available_parallelism`, which
 /// Tokio uses.
@@ -100,7 +123,7 @@ fn by_whole_limit(machine: Machine) -> Sourced {
 /// The limit, rounded up, at least `at_least`.
 fn by_limit(machine: Machine, at_least: u32) -> Sourced {
     let limited = machine.limit_cores.map(|limit| (limit.ceil() as u32).max(at_least));
-    lower(limited, machine.cpus, LIMIT_ROUNDED_UP)
+    lower(limited, machine.cpus, "the limit, rounded up")
 }
 
 /// The limit if it is below the number of CPUs, otherwise that number.
@@ -144,6 +167,22 @@ mod tests {
         let limits = [Some(0.5), Some(1.0), Some(2.5), Some(40.0), None];
         assert_eq!(limits.map(|limit| threads(&new, limit)), [2, 2, 3, 16, 16].map(Some));
         assert_eq!(threads(&runtime(Language::Go, "go1.24.9", &[]), Some(1.0)), Some(16));
+    }
+
+    #[test]
+    fn go_follows_its_limit_whatever_gomaxprocs_says() {
+        let go = |version: &str, settings: &[(&str, &str)]| {
+            go_follows_limit(&runtime(Language::Go, version, settings), "")
+        };
+        assert!(go("go1.25.1", &[]) && go("go1.26", &[("GOMAXPROCS", "1")]));
+        assert!(!go("go1.24.9", &[]) && !go("devel", &[]));
+        assert!(!go("go1.25.1", &[("GODEBUG", "containermaxprocs=0")]));
+        assert!(!go("go1.25.1", &[("GODEBUG", "updatemaxprocs=0")]));
+        let new = runtime(Language::Go, "go1.25.1", &[]);
+        assert!(!go_follows_limit(&new, "containermaxprocs=0"), "as an older go.mod builds it");
+        let automatic = Runtime { automaxprocs: true, ..new.clone() };
+        assert!(!go_follows_limit(&automatic, ""));
+        assert!(!go_follows_limit(&Runtime { language: Language::Rust, ..new }, ""));
     }
 
     #[test]

@@ -59,6 +59,10 @@ pub struct Runtime {
     /// Whether the DRA CPU driver gave the container exclusive CPUs of a claim.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub claims_cpus: bool,
+    /// Whether it is a Go program that would follow its CPU limit without GOMAXPROCS in its
+    /// environment. Not part of the JSON API.
+    #[serde(skip)]
+    pub go_follows_limit: bool,
     /// Number of threads the runtime runs in parallel; `None` if unknown.
     pub parallelism: Option<u32>,
     /// Source of `parallelism`.

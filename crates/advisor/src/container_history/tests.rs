@@ -1,5 +1,5 @@
 use analysis::{FindingKind, READ_EVERY_NS, READINGS, findings};
-use snapshot::{CfsTotals, ContainerWaits};
+use snapshot::{CfsTotals, ContainerWaits, Runtime};
 
 use super::*;
 
@@ -214,4 +214,39 @@ fn is_used(throttled_in: Option<u64>) -> bool {
 fn a_trace_needs_unthrottled_periods_before_and_after_it() {
     assert!(is_used(None));
     assert_eq!([8, 9, 10, 12].map(|second| is_used(Some(second))), [false; 4]);
+}
+
+#[test]
+fn a_go_program_shows_whether_it_follows_its_limit() {
+    let shown = |language, go_follows_limit| {
+        // Injected, as at the start of an earlier container.
+        let settings = [("GOMAXPROCS".to_owned(), "1".to_owned())].into();
+        let parallelism_source = Some("GOMAXPROCS".to_owned());
+        let runtime = Runtime {
+            language,
+            go_follows_limit,
+            settings,
+            parallelism_source,
+            ..Runtime::default()
+        };
+        let program = Program::with_runtime(runtime);
+        ContainerHistory { program, ..ContainerHistory::default() }.shown().go_follows_limit
+    };
+    assert_eq!(shown(Language::Go, true), Some(true));
+    assert_eq!(shown(Language::Go, false), Some(false));
+    assert_eq!(shown(Language::Unknown, false), None, "a shell before its program");
+    assert_eq!(ContainerHistory::default().shown(), Shown::default());
+}
+
+#[test]
+fn the_live_set_is_shown_after_ten_minutes() {
+    let mut subject = ContainerHistory::default();
+    let row = |bytes| ContainerRow { memory_working_set_bytes: Some(bytes), ..row(0, 0) };
+    let mut after = |windows: u64, bytes| {
+        (0..windows).for_each(|_| subject.observe(&row(bytes), SECOND_NS, 300));
+        subject.shown().live_set_bytes
+    };
+    assert_eq!(after(1, 900), None, "the first reading only starts a window");
+    assert_eq!(after(599, 900), None, "it may be garbage");
+    assert_eq!(after(1, 100), Some(100));
 }
