@@ -328,9 +328,10 @@ impl Shared<'_> {
         }
         let injector = |rules| {
             let online_cpus = online_cpus(&options.sys_root);
-            let injector = injection::injector(rules, online_cpus, &self.pods, advisor);
-            let injector = Arc::new(Mutex::new(injector));
             let (pods, metrics) = (self.pods.clone(), Arc::clone(&self.metrics));
+            let injector =
+                injection::injector(rules, online_cpus, &pods, advisor, Arc::clone(&metrics));
+            let injector = Arc::new(Mutex::new(injector));
             let follow =
                 injection::follow(Arc::downgrade(&injector), pods, advisor.clone(), metrics);
             tokio::spawn(follow);

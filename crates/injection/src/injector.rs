@@ -30,6 +30,8 @@ pub struct Injector {
     changes: Arc<Notify>,
     /// Running containers whose pods are not listed yet, by the runtime's id.
     unlisted: BTreeMap<String, Candidate>,
+    /// Called for each container that starts without variables because its pod is not listed yet.
+    missed: Box<dyn Fn() + Send>,
 }
 
 impl std::fmt::Debug for Injector {
@@ -40,15 +42,25 @@ impl std::fmt::Debug for Injector {
 }
 
 impl Injector {
-    /// An injector that asks `listed` for a container by the UID of its pod and its name.
+    /// An injector that asks `listed` for a container by the UID of its pod and its name, and calls
+    /// `missed` for each one that starts without variables because its pod is not listed yet.
     pub(super) fn new(
         rules: InjectionRules,
         online_cpus: Option<u64>,
         listed: impl Fn(&str, &str) -> Option<Listed> + Send + 'static,
+        missed: impl Fn() + Send + 'static,
     ) -> Self {
         let (containers, unlisted) = (InjectedContainers::new(), BTreeMap::new());
         let changes = Arc::new(Notify::new());
-        Self { rules, online_cpus, listed: Box::new(listed), containers, changes, unlisted }
+        Self {
+            rules,
+            online_cpus,
+            listed: Box::new(listed),
+            containers,
+            changes,
+            unlisted,
+            missed: Box::new(missed),
+        }
     }
 
     /// Notified after each change of the containers.
@@ -197,6 +209,7 @@ impl Handler for Injector {
         let Some(candidate) = self.candidate(&pod, &container) else { return creation };
         let Some(mut entry) = self.resolved(&container.id, candidate) else {
             if !self.rules.observes && self.unlisted.contains_key(&container.id) {
+                (self.missed)();
                 tracing::info!(
                     namespace = pod.namespace,
                     pod = pod.name,

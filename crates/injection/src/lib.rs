@@ -28,8 +28,13 @@ pub fn injector(
     online_cpus: Option<u64>,
     pods: &Pods,
     advisor: &Advisor,
+    metrics: Arc<AgentMetrics>,
 ) -> Injector {
-    Injector::new(rules, online_cpus, listed(pods, advisor))
+    if !rules.observes {
+        metrics.injection().add_unlisted(0);
+    }
+    let missed = move || metrics.injection().add_unlisted(1);
+    Injector::new(rules, online_cpus, listed(pods, advisor), missed)
 }
 
 /// Publishes the variables of the running containers, and determines those of containers whose pods

@@ -10,6 +10,7 @@ use crate::gauge_set::{GaugeSet, opts, registered};
 pub struct InjectionMetrics {
     connected: GaugeSet<IntGaugeVec>,
     empty_answers: IntCounterVec,
+    missed: IntCounterVec,
     variables: GaugeSet<IntGaugeVec>,
 }
 
@@ -19,10 +20,13 @@ impl InjectionMetrics {
             let vector = IntGaugeVec::new(opts(descriptor), descriptor.labels);
             GaugeSet::new(registered(registry, vector))
         };
-        let answers = &catalogue::NRI_EMPTY_ANSWERS_TOTAL;
+        let counter = |descriptor: &Descriptor| {
+            registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
+        };
         Self {
             connected: gauge(&catalogue::NRI_CONNECTED),
-            empty_answers: registered(registry, IntCounterVec::new(opts(answers), answers.labels)),
+            empty_answers: counter(&catalogue::NRI_EMPTY_ANSWERS_TOTAL),
+            missed: counter(&catalogue::ENV_INJECTIONS_MISSED_TOTAL),
             variables: gauge(&catalogue::CONTAINER_INJECTED_ENV_INFO),
         }
     }
@@ -38,6 +42,11 @@ impl InjectionMetrics {
     /// Counts an answer without an adjustment after a fault.
     pub fn add_empty_answer(&self, method: &str) {
         self.empty_answers.with_label_values(&[method]).inc();
+    }
+
+    /// Adds containers that started without variables because their pods were not listed yet.
+    pub fn add_unlisted(&self, containers: u64) {
+        self.missed.with_label_values(&["pod_not_listed"]).inc_by(containers);
     }
 
     /// Sets all variables of all containers: namespace, pod, container, variable, value, status.

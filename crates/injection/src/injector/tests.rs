@@ -63,7 +63,7 @@ fn injector(observes: bool) -> Injector {
         ("uid", "setup") => Some(listed_as(ContainerKind::Init)),
         _ => None,
     };
-    Injector::new(InjectionRules { observes, profiles }, None, listed)
+    Injector::new(InjectionRules { observes, profiles }, None, listed, || {})
 }
 
 fn listed_as(kind: ContainerKind) -> Listed {
@@ -78,7 +78,7 @@ fn injector_of(pod: Pod) -> Injector {
         let container = pod.container_by_name(name)?;
         Some(Listed::of(&pod, container, Known::default()))
     };
-    Injector::new(rules, Some(8), listed)
+    Injector::new(rules, Some(8), listed, || {})
 }
 
 /// A listed pod with this limit of its own, and the containers with theirs: CPU in millicores, and
@@ -168,6 +168,24 @@ fn only_pods_that_ask_and_their_app_containers_are_touched() {
         let creation = injector.create_container(pod(&named), container(name, &[]));
         assert_eq!(env(&creation), ["GOMAXPROCS=1"], "{name}");
     }
+}
+
+#[test]
+fn a_container_that_starts_before_its_pod_is_listed_is_counted() {
+    let missed_by = |observes| {
+        let (send, missed) = std::sync::mpsc::channel();
+        let mut injector = injector(observes);
+        injector.missed = Box::new(move || send.send(()).unwrap());
+        let named = [(VARIABLES_ANNOTATION, "true"), (CONTAINERS_ANNOTATION, "unlisted")];
+        injector.create_container(pod(&named), container("unlisted", &[]));
+        injector.create_container(pod(&[]), container("unlisted", &[]));
+        injector.create_container(opted_in(), container("setup", &[]));
+        let before = missed.try_iter().count();
+        injector.create_container(opted_in(), container("unlisted", &[]));
+        (before, missed.try_iter().count())
+    };
+    assert_eq!(missed_by(false), (0, 1));
+    assert_eq!(missed_by(true), (0, 0), "nothing is injected at all");
 }
 
 #[test]

@@ -15,6 +15,9 @@ use kubepods::{Lookup, PodIndex};
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Minimum time between requests (at most 2/s).
 pub(super) const SPACING: Duration = Duration::from_millis(500);
+/// The same before the first request for a pod that the runtime is creating: with a local image its
+/// first container follows within some 100 ms. Each pod has one such request.
+pub(super) const SPACING_AT_ONCE: Duration = Duration::from_millis(50);
 /// Number of attempts at full rate before the delay doubles: enough for the kubelet's relist and a
 /// slow start.
 const EAGER_ATTEMPTS: u32 = 8;
@@ -29,11 +32,20 @@ const CAPACITY: usize = 4096;
 struct Ask {
     uid: Box<str>,
     attempts: u32,
+    /// Whether the first attempt is for a pod whose spec is needed at once.
+    at_once: bool,
     /// `None` once the regular poll suffices.
     due: Option<Instant>,
     /// First and last time that it was requested.
     first: Instant,
     last: Instant,
+}
+
+impl Ask {
+    fn new(uid: &str, now: Instant, due: Instant) -> Self {
+        let due = Some(due);
+        Self { uid: uid.into(), attempts: 0, at_once: false, due, first: now, last: now }
+    }
 }
 
 /// All unnamed cgroups with a request, by container id, or by UID for a pod's own cgroup.
@@ -58,11 +70,12 @@ impl Asks {
     /// The same for a pod whose spec is needed at once. The kubelet lists a pod before it creates
     /// it: pods that start together are in one list without a debounce.
     pub(super) fn ask_at_once(&mut self, uid: &str, now: Instant) -> bool {
-        let Some(ask) = self.open.get_mut(uid) else { return self.open(uid, uid, now, now) };
+        let is_sooner = !self.open.contains_key(uid) && self.open(uid, uid, now, now);
+        let Some(ask) = self.open.get_mut(uid) else { return is_sooner };
         ask.last = now;
         let is_first = ask.attempts == 0;
         if is_first {
-            ask.due = Some(now);
+            (ask.due, ask.at_once) = (Some(now), true);
         }
         is_first
     }
@@ -72,8 +85,7 @@ impl Asks {
         if self.open.len() >= CAPACITY {
             self.overflow.get_or_insert(due);
         } else {
-            let ask = Ask { uid: uid.into(), attempts: 0, due: Some(due), first: now, last: now };
-            self.open.insert(key.into(), ask);
+            self.open.insert(key.into(), Ask::new(uid, now, due));
         }
         sooner
     }
@@ -84,13 +96,19 @@ impl Asks {
         let Some(ask) = self.open.get_mut(uid) else { return self.ask(uid, "", now) };
         let due = now + DEBOUNCE;
         let due = ask.due.map_or(due, |present| present.min(due));
-        *ask = Ask { uid: uid.into(), attempts: 0, due: Some(due), first: now, last: now };
+        *ask = Ask::new(uid, now, due);
         true
     }
 
     /// Time at which the next request is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.open.values().filter_map(|ask| ask.due).chain(self.overflow).min()
+    }
+
+    /// The same for pods whose spec is needed at once, which were not requested yet.
+    pub(super) fn due_at_once(&self) -> Option<Instant> {
+        let first = self.open.values().filter(|ask| ask.at_once && ask.attempts == 0);
+        first.filter_map(|ask| ask.due).min()
     }
 
     /// Whether a name is requested: pods are then running, even if a list is empty.
@@ -179,8 +197,22 @@ mod tests {
         asks.ask(UID, "", now);
         assert!(asks.ask_at_once(UID, now + millis(20)), "its cgroup was found before");
         assert_eq!(asks.due(), Some(now + millis(20)));
+        assert_eq!(asks.due_at_once(), asks.due());
         asks.answered(&index(&[]), now + millis(30));
         assert!(!asks.any());
+    }
+
+    #[test]
+    fn only_the_first_request_of_a_pod_is_for_at_once() {
+        let mut asks = Asks::default();
+        let now = Instant::now();
+        asks.ask("other", "", now);
+        assert_eq!(asks.due_at_once(), None);
+        asks.ask_at_once(UID, now);
+        asks.answered(&PodIndex::default(), now + millis(10));
+        assert_eq!((asks.due_at_once(), asks.due()), (None, Some(now + millis(10) + SPACING)));
+        asks.ask_at_once(UID, now + millis(20));
+        assert_eq!(asks.due_at_once(), None);
     }
 
     #[test]

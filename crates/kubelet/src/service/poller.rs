@@ -37,7 +37,8 @@ impl Poller {
         }
         let now = Instant::now();
         let open = self.sources.iter().any(|(_, backoff)| backoff.is_over(now));
-        Some(self.schedule.due(lock(&shared.asks).due(), open))
+        let asks = lock(&shared.asks);
+        Some(self.schedule.due(asks.due(), asks.due_at_once(), open))
     }
 
     /// Polls once. Returns `None` if no source has answered with an accepted list.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::asks::SPACING;
+use super::asks::{SPACING, SPACING_AT_ONCE};
 
 /// First delay after a failure; doubles with each failure.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
@@ -76,14 +76,19 @@ impl Schedule {
         self.regular = retry;
     }
 
-    /// Time of the next request. Requests for names are at least [`SPACING`] apart. `open` is false
-    /// while all sources are down: such requests then wait for the backoff.
-    pub(super) fn due(&self, ask: Option<Instant>, open: bool) -> Instant {
-        let spaced = |at: Instant| self.begun.map_or(at, |begun| at.max(begun + SPACING));
-        match ask.filter(|_| open) {
-            Some(ask) => self.regular.min(spaced(ask)),
-            None => self.regular,
-        }
+    /// Time of the next request. Requests for names are at least [`SPACING`] apart; first requests for
+    /// pods whose spec is needed `at_once` come sooner. `open` is false while all sources are down:
+    /// such requests then wait for the backoff.
+    pub(super) fn due(
+        &self,
+        ask: Option<Instant>,
+        at_once: Option<Instant>,
+        open: bool,
+    ) -> Instant {
+        let spaced = |at: Instant, spacing| self.begun.map_or(at, |begun| at.max(begun + spacing));
+        let asks =
+            [ask.map(|at| spaced(at, SPACING)), at_once.map(|at| spaced(at, SPACING_AT_ONCE))];
+        asks.into_iter().flatten().filter(|_| open).fold(self.regular, Instant::min)
     }
 }
 
@@ -107,10 +112,10 @@ mod tests {
     fn polls_are_regular_without_asks() {
         let now = Instant::now();
         let mut schedule = Schedule::new(INTERVAL, now);
-        assert_eq!(schedule.due(None, true), now);
+        assert_eq!(schedule.due(None, None, true), now);
         schedule.begin(now);
         schedule.answered(now, 0.5);
-        assert_eq!(schedule.due(None, true), now + secs(27));
+        assert_eq!(schedule.due(None, None, true), now + secs(27));
     }
 
     #[test]
@@ -120,9 +125,9 @@ mod tests {
         schedule.begin(now);
         schedule.answered(now, 0.0);
         let ask = |millis| Some(now + Duration::from_millis(millis));
-        assert_eq!(schedule.due(ask(100), true), now + SPACING);
-        assert_eq!(schedule.due(ask(900), true), now + Duration::from_millis(900));
-        assert_eq!(schedule.due(Some(now + secs(40)), true), now + INTERVAL);
+        assert_eq!(schedule.due(ask(100), None, true), now + SPACING);
+        assert_eq!(schedule.due(ask(900), None, true), now + Duration::from_millis(900));
+        assert_eq!(schedule.due(Some(now + secs(40)), None, true), now + INTERVAL);
     }
 
     #[test]
@@ -131,8 +136,20 @@ mod tests {
         let mut schedule = Schedule::new(INTERVAL, now);
         schedule.begin(now);
         schedule.failed(now + secs(4));
-        assert_eq!(schedule.due(Some(now), false), now + secs(4));
-        assert_eq!(schedule.due(Some(now), true), now + SPACING);
+        assert_eq!(schedule.due(Some(now), Some(now), false), now + secs(4));
+        assert_eq!(schedule.due(Some(now), None, true), now + SPACING);
+    }
+
+    #[test]
+    fn a_pod_that_is_created_does_not_wait_for_half_a_second() {
+        let now = Instant::now();
+        let mut schedule = Schedule::new(INTERVAL, now);
+        schedule.begin(now);
+        schedule.answered(now, 0.0);
+        let at = Some(now + Duration::from_millis(10));
+        assert_eq!(schedule.due(at, at, true), now + SPACING_AT_ONCE);
+        let later = Some(now + Duration::from_millis(80));
+        assert_eq!(schedule.due(at, later, true), now + Duration::from_millis(80));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &pinning::PIN_EVENTS_TOTAL,
     &injection::NRI_CONNECTED,
     &injection::NRI_EMPTY_ANSWERS_TOTAL,
+    &injection::ENV_INJECTIONS_MISSED_TOTAL,
     &injection::CONTAINER_INJECTED_ENV_INFO,
     &best_effort::BEST_EFFORT_STEP,
     &best_effort::BEST_EFFORT_STEP_SECONDS_TOTAL,

@@ -18,6 +18,14 @@ pub(crate) static NRI_EMPTY_ANSWERS_TOTAL: Descriptor = counter(
      answer, a panic, a message that cannot be decoded); the log contains the reason.",
 );
 
+pub(crate) static ENV_INJECTIONS_MISSED_TOTAL: Descriptor = counter(
+    "cpuwarden_env_injections_missed_total",
+    &["reason"],
+    "Containers of pods that ask for variables which started without them, by reason: pod_not_listed (the kubelet's \
+     list did not contain the pod yet, so the container may have been an init container; name it in the annotation \
+     cpuwarden.io/inject-env-containers). Absent unless --inject-env is annotated or profiles.",
+);
+
 pub(crate) static CONTAINER_INJECTED_ENV_INFO: Descriptor = gauge(
     "cpuwarden_container_injected_env_info",
     &["namespace", "pod", "container", "variable", "value", "status"],

@@ -59,6 +59,10 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "cpuwarden_container_recommended_cpu_burst_seconds",
         "value for cpu.max.burst, if the container runtime can set it",
     ),
+    (
+        "cpuwarden_env_injections_missed_total",
+        "containers that started before the kubelet listed their pod",
+    ),
     ("cpuwarden_node_condition_patches_total", "failing reports of the node condition"),
     ("cpuwarden_nri_connected", "nodes on which new containers are not adjusted before they start"),
     ("cpuwarden_nri_empty_answers_total", "containers that a fault left without variables"),
