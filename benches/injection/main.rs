@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use analysis::HEAP_SHARE;
 use analysis::injection::{Known, Limits, Variable, value};
 use support::{Qos, READY, RealTree, Running};
 
@@ -76,7 +77,9 @@ fn variables(case: usize, language: &str) -> Vec<(&'static str, String)> {
     let known = Known { go_follows_limit: language != "1.24", ..Known::default() };
     let injected = Variable::DEFAULT.into_iter().filter(|_| case > 0);
     let mut all: Vec<_> = injected
-        .filter_map(|variable| Some((variable.name(), value(variable, &limits, &known)?)))
+        .filter_map(|variable| {
+            Some((variable.name(), value(variable, &limits, &known, HEAP_SHARE)?))
+        })
         .collect();
     all.extend((case == 2).then(|| ("GOGC", "off".to_owned())));
     all

@@ -267,6 +267,10 @@ pub(crate) struct Options {
     /// limits; needs --nri=on
     #[arg(long, help_heading = "Environment", value_name = "MODE", default_value = "off")]
     pub(crate) inject_env: InjectEnvMode,
+    /// Share of the memory limit for GOMEMLIMIT, up to 0.9; more if the live set of earlier
+    /// containers needs it
+    #[arg(long, help_heading = "Environment", value_name = "SHARE", default_value = "0.7")]
+    pub(crate) inject_memory_share: f64,
     /// Pods whose containers get variables without an annotation; in the file only.
     #[arg(skip)]
     #[serde(skip_serializing_if = "Vec::is_empty")]

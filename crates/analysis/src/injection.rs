@@ -132,20 +132,34 @@ pub struct Known {
     pub go_follows_limit: bool,
 }
 
-/// Value of a variable under these limits; `None` where there is nothing to derive it from, and
-/// where the runtime does better by itself.
+/// Value of a variable under these limits, with this share of the memory limit for the heap; `None`
+/// where there is nothing to derive it from, and where the runtime does better by itself.
 #[must_use]
-pub fn value(variable: Variable, limits: &Limits, known: &Known) -> Option<String> {
+pub fn value(
+    variable: Variable,
+    limits: &Limits,
+    known: &Known,
+    memory_share: f64,
+) -> Option<String> {
     match variable {
         Variable::Gomaxprocs if known.go_follows_limit && limits.go_is_right() => None,
         Variable::Gomemlimit => {
             let live_set = known.live_set_bytes.unwrap_or(0);
-            limits.memory_bytes.and_then(|limit| soft_limit(limit, live_set)).map(go_bytes)
+            let limit = limits.memory_bytes?;
+            soft_limit(limit, live_set, memory_share).map(go_bytes)
+        }
+        // Also the calls that wait for files and name resolution share the pool.
+        Variable::Libuv => {
+            let threads = limits.cores().filter(|&cores| cores >= LIBUV_DEFAULT)?;
+            Some(threads.to_string())
         }
         Variable::Java => limits.cores().map(|cores| format!("-XX:ActiveProcessorCount={cores}")),
         _ => limits.cores().map(|cores| cores.to_string()),
     }
 }
+
+/// Threads of libuv's pool without UV_THREADPOOL_SIZE (libuv, src/threadpool.c).
+const LIBUV_DEFAULT: u64 = 4;
 
 /// A number of bytes for GOMEMLIMIT, in whole MiB if there is at least one.
 fn go_bytes(bytes: u64) -> String {
@@ -221,9 +235,12 @@ impl Request {
         has: impl Fn(&str) -> bool,
         limits: &Limits,
         known: &Known,
+        memory_share: f64,
     ) -> Vec<(Variable, String)> {
         let absent = self.variables.iter().filter(|variable| !has(variable.name()));
-        absent.filter_map(|&variable| Some((variable, value(variable, limits, known)?))).collect()
+        let with_value =
+            |&variable| Some((variable, value(variable, limits, known, memory_share)?));
+        absent.filter_map(with_value).collect()
     }
 }
 
@@ -234,6 +251,7 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{HEAP_SHARE, MOST_HEAP_SHARE};
 
     const MIB: u64 = 1 << 20;
 
@@ -242,7 +260,7 @@ mod tests {
     }
 
     fn of(variable: Variable, limits: Limits) -> Option<String> {
-        value(variable, &limits, &Known::default())
+        value(variable, &limits, &Known::default(), HEAP_SHARE)
     }
 
     #[test]
@@ -266,6 +284,8 @@ mod tests {
             for variable in Variable::ALL {
                 let expected = match variable {
                     Variable::Gomemlimit => None,
+                    // Never fewer than without the variable.
+                    Variable::Libuv => expected.filter(|n| *n == "16").map(str::to_owned),
                     Variable::Java => expected.map(|n| format!("-XX:ActiveProcessorCount={n}")),
                     _ => expected.map(str::to_owned),
                 };
@@ -290,8 +310,11 @@ mod tests {
         ];
         for (own, pod, expected) in cases {
             let limits = cpu(own, pod);
-            assert_eq!(value(Variable::Gomaxprocs, &limits, &known).as_deref(), expected);
-            let others = value(Variable::Rayon, &limits, &known);
+            assert_eq!(
+                value(Variable::Gomaxprocs, &limits, &known, HEAP_SHARE).as_deref(),
+                expected
+            );
+            let others = value(Variable::Rayon, &limits, &known, HEAP_SHARE);
             assert!(others.is_some(), "only Go follows its limit");
         }
     }
@@ -329,7 +352,7 @@ mod tests {
         ];
         for (own, pod, cpus, expected) in cases {
             let limits = Limits { usable_cpus: Some(cpus), ..cpu(own, pod) };
-            let value = value(Variable::Gomaxprocs, &limits, &known);
+            let value = value(Variable::Gomaxprocs, &limits, &known, HEAP_SHARE);
             assert_eq!(value.as_deref(), expected, "{own:?} {pod:?} {cpus}");
         }
     }
@@ -350,9 +373,21 @@ mod tests {
         for (memory_bytes, live_set_bytes, expected) in cases {
             let limits = Limits { memory_bytes, ..Limits::default() };
             let known = Known { live_set_bytes, go_follows_limit: true };
-            let value = value(Variable::Gomemlimit, &limits, &known);
+            let value = value(Variable::Gomemlimit, &limits, &known, HEAP_SHARE);
             assert_eq!(value.as_deref(), expected, "{memory_bytes:?} {live_set_bytes:?}");
         }
+    }
+
+    #[test]
+    fn another_share_of_the_memory_limit_gives_another_gomemlimit() {
+        let limits = Limits { memory_bytes: Some(100 * MIB), ..Limits::default() };
+        let of = |live_set_bytes, share| {
+            let known = Known { live_set_bytes, ..Known::default() };
+            value(Variable::Gomemlimit, &limits, &known, share)
+        };
+        assert_eq!(of(None, 0.5).as_deref(), Some("50MiB"));
+        assert_eq!(of(Some(64 * MIB), 0.5).as_deref(), Some("80MiB"), "what the live set needs");
+        assert_eq!(of(None, MOST_HEAP_SHARE).as_deref(), Some("90MiB"));
     }
 
     #[test]
@@ -360,13 +395,14 @@ mod tests {
         let request = Request::parse("true", None).unwrap().unwrap();
         let limits = Limits { memory_bytes: Some(100 * MIB), ..cpu(Some(2000), None) };
         let missing = |present: &str| {
-            let missing = request.missing(|name| name == present, &limits, &Known::default());
+            let missing =
+                request.missing(|name| name == present, &limits, &Known::default(), HEAP_SHARE);
             missing.into_iter().map(|(variable, _)| variable).collect::<Vec<_>>()
         };
         assert_eq!(missing("PATH"), [Variable::Gomaxprocs, Variable::Gomemlimit]);
         assert_eq!(missing("GOMAXPROCS"), [Variable::Gomemlimit]);
         assert_eq!(missing("GOMEMLIMIT"), [Variable::Gomaxprocs]);
-        let none = request.missing(|_| false, &Limits::default(), &Known::default());
+        let none = request.missing(|_| false, &Limits::default(), &Known::default(), HEAP_SHARE);
         assert!(none.is_empty(), "{none:?}");
     }
 

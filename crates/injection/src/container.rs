@@ -29,12 +29,14 @@ pub(super) struct InjectedContainer {
     pub(super) known: Known,
     /// Limits in force.
     pub(super) now: Resources,
+    /// Share of the memory limit for the heap.
+    pub(super) memory_share: f64,
 }
 
 impl InjectedContainer {
     pub(super) fn statuses(&self) -> Vec<Injected> {
         match self.is_injected {
-            true => self.record.statuses(&self.now.limits()),
+            true => self.record.statuses(&self.now.limits(), self.memory_share),
             false => self.record.observed(),
         }
     }
@@ -55,8 +57,8 @@ impl InjectedContainer {
             let limits = self.now.limits();
             let variables = self.record.values.iter().map(|(variable, _)| *variable).collect();
             let request = Request { variables, containers: None };
-            self.record =
-                Record { values: request.missing(|_| false, &limits, &self.known), limits };
+            let values = request.missing(|_| false, &limits, &self.known, self.memory_share);
+            self.record = Record { values, limits };
         }
     }
 }
@@ -80,7 +82,7 @@ impl Candidate {
         let known = listed.map(|listed| listed.known).unwrap_or_default();
         entry.now.pod = listed.map(|listed| listed.pod_limit).unwrap_or_default();
         let limits = entry.now.limits();
-        let values = request.missing(|_| false, &limits, &known);
+        let values = request.missing(|_| false, &limits, &known, entry.memory_share);
         let record = Record { values, limits };
         (!record.values.is_empty()).then_some(InjectedContainer { record, known, ..entry })
     }
@@ -222,6 +224,7 @@ pub(super) fn would_inject(
     container: &model::Container,
     request: &Request,
     online: Option<u64>,
+    memory_share: f64,
 ) -> Option<String> {
     let listed = Listed::of(pod, container, Known::default());
     if !request.selects(&container.name, Some(listed.place)) {
@@ -232,7 +235,7 @@ pub(super) fn would_inject(
         pod: listed.pod_limit,
         usable_cpus: online,
     };
-    let values = request.missing(|_| false, &now.limits(), &listed.known);
+    let values = request.missing(|_| false, &now.limits(), &listed.known, memory_share);
     let values: Vec<String> =
         values.iter().map(|(variable, value)| format!("{}={value}", variable.name())).collect();
     (!values.is_empty())

@@ -132,6 +132,7 @@ impl Injector {
             is_injected: false,
             known: Known::default(),
             now: Resources { own: Limit::of(own), usable_cpus, ..Resources::default() },
+            memory_share: self.rules.memory_share,
         }
     }
 

@@ -115,6 +115,6 @@ pub fn variables_of_pod(
     let request = rules.request(&pod.namespace, &labels.collect(), annotations);
     let Ok(Some(request)) = request else { return Vec::new() };
     let containers = pod.containers.iter();
-    let of = |container| would_inject(pod, container, &request, online_cpus);
+    let of = |container| would_inject(pod, container, &request, online_cpus, rules.memory_share);
     containers.filter_map(of).collect()
 }

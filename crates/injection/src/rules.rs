@@ -23,10 +23,12 @@ pub struct InjectProfile {
 }
 
 /// Checked options of the injection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct InjectionRules {
     /// Whether variables are only reported.
     pub observes: bool,
+    /// Share of the memory limit for GOMEMLIMIT, above 0 and up to 0.9.
+    pub memory_share: f64,
     /// Profiles in their order; empty unless they are in force.
     pub profiles: Vec<(Selector, Request)>,
 }

@@ -78,14 +78,15 @@ impl Record {
         record
     }
 
-    /// Status of the variables under the limits in force. A change of the usable CPUs does not make
+    /// Status of the variables under the limits in force, with this share of the memory limit for the
+    /// heap, then and now. A change of the usable CPUs does not make
     /// them stale: pools of shared CPUs shrink and grow with other pods.
     #[must_use]
-    pub fn statuses(&self, now: &Limits) -> Vec<Injected> {
+    pub fn statuses(&self, now: &Limits, memory_share: f64) -> Vec<Injected> {
         let now = &Limits { usable_cpus: self.limits.usable_cpus, ..*now };
         let of = |(variable, text): &(Variable, String)| {
             // What was known of the workload at the start does not matter here.
-            let by = |limits| value(*variable, limits, &Known::default());
+            let by = |limits| value(*variable, limits, &Known::default(), memory_share);
             let is_stale = by(now) != by(&self.limits);
             let status = if is_stale { Status::Stale } else { Status::Injected };
             let current = by(now).filter(|_| is_stale);
@@ -127,6 +128,7 @@ impl fmt::Display for Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::HEAP_SHARE;
 
     const MIB: u64 = 1 << 20;
 
@@ -157,7 +159,7 @@ mod tests {
             vec![(Variable::Gomaxprocs, "2".to_owned()), (Variable::Gomemlimit, "400MiB".into())];
         let record = Record { values, limits: then };
         let statuses = |now: Limits| {
-            let all = record.statuses(&now).into_iter();
+            let all = record.statuses(&now, HEAP_SHARE).into_iter();
             all.map(|injected| (injected.status, injected.current)).collect::<Vec<_>>()
         };
         let fresh = || (Status::Injected, None);

@@ -1,3 +1,4 @@
+use analysis::HEAP_SHARE;
 use analysis::injection::Status;
 use kubepods::model::{self, ContainerKind, InjectionRequest, Pod};
 use nri::api::{
@@ -63,7 +64,7 @@ fn injector(observes: bool) -> Injector {
         ("uid", "setup") => Some(listed_as(ContainerKind::Init)),
         _ => None,
     };
-    Injector::new(InjectionRules { observes, profiles }, None, listed, || {})
+    Injector::new(rules(observes, profiles), None, listed, || {})
 }
 
 fn listed_as(kind: ContainerKind) -> Listed {
@@ -71,9 +72,13 @@ fn listed_as(kind: ContainerKind) -> Listed {
     Listed::of(&Pod::default(), &container, Known::default())
 }
 
+fn rules(observes: bool, profiles: Vec<(Selector, Request)>) -> InjectionRules {
+    InjectionRules { observes, memory_share: HEAP_SHARE, profiles }
+}
+
 /// An injector on a node with eight CPUs, and this pod in the list.
 fn injector_of(pod: Pod) -> Injector {
-    let rules = InjectionRules { observes: false, profiles: Vec::new() };
+    let rules = rules(false, Vec::new());
     let listed = move |_: &str, name: &str| {
         let container = pod.container_by_name(name)?;
         Some(Listed::of(&pod, container, Known::default()))
@@ -313,7 +318,7 @@ fn the_preview_of_a_listed_pod_has_the_values_of_its_start() {
         // The pod's limit was raised, and the kubelet has not applied it yet.
         pod.actual_resources = (own.0).map(|_| pod.resources);
         pod.resources.cpu_limit_millis = own.0.map(|millis| 2 * millis);
-        let rules = InjectionRules { observes: false, profiles: Vec::new() };
+        let rules = rules(false, Vec::new());
         let preview = crate::variables_of_pod(&rules, Some(8), &pod);
         let mut injector = injector_of(pod);
         // Of limits that exist in any container, as the kubelet adds them up.
@@ -325,6 +330,22 @@ fn the_preview_of_a_listed_pod_has_the_values_of_its_start() {
         });
         assert_eq!(started.collect::<Vec<_>>(), preview, "{own:?} {containers:?}");
     }
+}
+
+#[test]
+fn the_share_of_the_memory_limit_is_that_of_the_options() {
+    let of = (None, Some(100));
+    let pod = pod_of((None, None), &[("app", of)]);
+    let mut injector = injector_of(pod.clone());
+    injector.rules.memory_share = 0.5;
+    let creation = injector.create_container(opted_in(), with_limits("app", of));
+    assert_eq!(env(&creation), ["GOMEMLIMIT=50MiB"]);
+    let preview = crate::variables_of_pod(&injector.rules, None, &pod);
+    assert_eq!(preview, ["shop/cart/app GOMEMLIMIT=50MiB"]);
+    let twice = linux_of((None, Some(200)));
+    injector.update_container(opted_in(), with_limits("app", of), twice);
+    let current = injector.containers["id-app"].statuses()[0].current.clone();
+    assert_eq!(current.as_deref(), Some("100MiB"));
 }
 
 #[test]
