@@ -332,9 +332,11 @@ impl Shared<'_> {
             let injector =
                 injection::injector(rules, online_cpus, &pods, advisor, Arc::clone(&metrics));
             let injector = Arc::new(Mutex::new(injector));
-            let follow =
-                injection::follow(Arc::downgrade(&injector), pods, advisor.clone(), metrics);
-            tokio::spawn(follow);
+            let (advisor, beat) =
+                (advisor.clone(), self.watchdog.watch(Part::Injection, injection::ROUND));
+            let beat = move |every| beat.beat(every);
+            let injected = Arc::downgrade(&injector);
+            tokio::spawn(injection::follow(injected, pods, advisor, metrics, beat));
             injector
         };
         let users = Users {
@@ -343,7 +345,7 @@ impl Shared<'_> {
             resizes: (options.burst == ActingMode::Enforce).then(|| self.resizes.clone()),
             placing: admission.map(|admission| Placing::new(self.pods.clone(), admission)),
         };
-        creation::start(users, &options.nri_socket, &self.metrics).map(Some)
+        creation::start(users, &options.nri_socket, &self.metrics, &self.watchdog).map(Some)
     }
 
     fn start_arrivals(&self, advisor: Advisor) -> std::io::Result<Worker> {

@@ -11,13 +11,14 @@ mod report;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Context;
 use injection::Injector;
 use kubelet::RuntimeSource;
 use metrics::AgentMetrics;
 use nri::{Plugin, Stop};
-use watchdog::JoinedThread;
+use watchdog::{JoinedThread, Part, Watchdog};
 use yielding::Resizes;
 
 use handler::Creations;
@@ -52,13 +53,17 @@ pub fn start(
     users: Users,
     nri_socket: &Path,
     metrics: &Arc<AgentMetrics>,
+    watchdog: &Watchdog,
 ) -> anyhow::Result<JoinedThread> {
     let mut log = Log::new(Arc::clone(metrics), users.source.clone());
     let plugin = Plugin::new(NAME, INDEX, nri_socket, Creations::new(users));
     let plugin = plugin.context("cannot set up the NRI plugin")?;
     let stop = Stop::new();
     let stopped = stop.clone();
+    // It waits for the runtime for as long as nothing is created.
+    let alive = watchdog.watch(Part::Nri, Duration::MAX);
     let body = move || {
+        let _alive = alive;
         log.disconnected("not connected yet");
         if let Err(error) = plugin.run(&stopped, |report| log.take(&report)) {
             log.disconnected("the plugin ended");

@@ -20,6 +20,9 @@ pub use rules::{InjectProfile, InjectionRules, checked_profiles};
 /// one.
 const PUBLISH_DELAY: Duration = Duration::from_millis(100);
 
+/// Longest round of [`follow`].
+pub const ROUND: Duration = Duration::from_secs(10);
+
 /// The injector on a node with this number of online CPUs, if it is known. [`follow`] publishes what
 /// it injects.
 #[must_use]
@@ -38,12 +41,14 @@ pub fn injector(
 }
 
 /// Publishes the variables of the running containers, and determines those of containers whose pods
-/// are listed only after the runtime has reported them, until the injector is dropped.
+/// are listed only after the runtime has reported them, until the injector is dropped. Calls `beat`
+/// in each round with the time in which the next one is due.
 pub async fn follow(
     injector: Weak<Mutex<Injector>>,
     pods: Pods,
     advisor: Advisor,
     metrics: Arc<AgentMetrics>,
+    beat: impl Fn(Duration) + Send,
 ) {
     // The state of an injector is valid between any two calls.
     let with = |call: &mut dyn FnMut(&mut Injector)| {
@@ -56,7 +61,9 @@ pub async fn follow(
     let Some(changes) = changes else { return };
     let mut seen = 0;
     loop {
+        beat(ROUND);
         tokio::select! {
+            () = tokio::time::sleep(ROUND) => {}
             () = pods.until(|pods| pods.index().generation() != seen) => {
                 seen = pods.index().generation();
                 if with(&mut Injector::pods_listed).is_none() {

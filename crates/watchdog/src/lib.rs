@@ -46,6 +46,10 @@ pub enum Part {
     ArrivalSampler,
     /// The task that finds pods that delay others.
     Interference,
+    /// The thread that answers the container runtime.
+    Nri,
+    /// The task that publishes injected variables.
+    Injection,
     /// The publisher of Kubernetes Events.
     Events,
     /// The task that reports the condition of the node.
@@ -71,6 +75,8 @@ impl Part {
             Self::Timeline => "timeline",
             Self::ArrivalSampler => "arrival_sampler",
             Self::Interference => "interference",
+            Self::Nri => "nri",
+            Self::Injection => "injection",
             Self::Events => "events",
             Self::NodeCondition => "node_condition",
             Self::Http => "http",
@@ -137,8 +143,8 @@ impl Watchdog {
         Self { parts: Arc::default(), began: Instant::now() }
     }
 
-    /// Watches a part whose first round is due within `every`. Watching the same part again
-    /// replaces the previous watch.
+    /// Watches a part whose first round is due within `every`; with [`Duration::MAX`], only for its
+    /// end. Watching the same part again replaces the previous watch.
     pub fn watch(&self, part: Part, every: Duration) -> Beat {
         let pulse = Arc::new(Pulse::default());
         let beat = Beat { pulse: Arc::clone(&pulse), watchdog: self.clone() };
@@ -250,6 +256,15 @@ mod tests {
         assert_eq!(texts(&watchdog.silent()), ["sched_trace has ended"]);
         let _again = watchdog.watch(Part::SchedTrace, SECOND);
         assert!(watchdog.silent().is_empty());
+    }
+
+    #[test]
+    fn a_part_without_rounds_is_watched_only_for_its_end() {
+        let watchdog = Watchdog::new();
+        let beat = watchdog.watch(Part::Nri, Duration::MAX);
+        assert!(watchdog.silent_at(watchdog.now_ms() + 1_000_000_000).is_empty());
+        drop(beat);
+        assert_eq!(texts(&watchdog.silent()), ["nri has ended"]);
     }
 
     #[test]
