@@ -6,15 +6,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cgroup_tree::{Change, Interests, KubepodsTree, TreeOptions};
+use cgroup_tree::{Change, Interests, KubepodsTree, PathIndex, TreeOptions};
 use cgroupfs::Hierarchy;
-use kernel_text::{CgroupVersion, CpuSet};
+use kernel_text::{CgroupVersion, CpuSet, WeightRule};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
-use kubepods::{ExclusiveCpus, PodIndex, Reported};
+use kubepods::{ExclusiveCpus, PodIndex, PodNames, Reported};
 use pinning::{NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus, Round};
 use placement::{Profile, Profiles, Reason, Settings};
+use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 
 /// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs
 /// driver.
@@ -325,6 +326,120 @@ fn a_pod_that_has_ended_and_one_without_a_cgroup_hold_nothing() {
     assert_eq!(pins(&pass(&mut files.pinner(none()), &[ended, unborn])), [""; 0]);
 }
 
+/// A pod source without any name.
+#[derive(Default)]
+struct NoNames(Arc<PodIndex>);
+
+impl PodNames for NoNames {
+    fn index(&self) -> Arc<PodIndex> {
+        Arc::clone(&self.0)
+    }
+
+    fn ask(&self, _: &str, _: &str) {}
+
+    fn may_answer(&self) -> bool {
+        false
+    }
+}
+
+/// The three users of the cgroup tree, on one tree. None of them walks it periodically.
+struct Users {
+    tree: Arc<KubepodsTree>,
+    sampler: Sampler,
+    pinner: Pinner,
+    paths: PathIndex,
+    now: Instant,
+}
+
+impl Users {
+    fn of(files: &Files) -> Self {
+        let config = files.config(none());
+        let node = config.node.clone();
+        let mount = node.hierarchy.cpu.clone();
+        let options = TreeOptions { other_roots: true, ..TreeOptions::default() };
+        let tree = KubepodsTree::new(mount.clone(), CgroupVersion::V2, options);
+        let sampler = SamplerConfig {
+            hierarchy: node.hierarchy,
+            kubepods: Vec::new(),
+            proc_root: node.proc_root,
+            sys_root: node.sys_root,
+            interval: Duration::from_secs(1),
+            cpu_budget_cores: f64::MAX,
+            reconcile_interval: Duration::MAX,
+            descriptors: DescriptorBudget::from_limit(4096),
+            weight_rule: WeightRule::default(),
+        };
+        let now = Instant::now();
+        let mut paths = PathIndex::new(mount, Some(Arc::clone(&tree)));
+        // The next walk of the index is due seconds later: until then it depends on the tree.
+        assert_eq!(paths.path(u64::MAX, now), None);
+        Self {
+            sampler: Sampler::on(&tree, sampler, Box::new(NoNames::default())).unwrap(),
+            pinner: Pinner::on(&tree, config).unwrap(),
+            tree,
+            paths,
+            now,
+        }
+    }
+
+    /// Polls each user once, the sampler or the pinner first.
+    fn poll(&mut self, pods: &[Pod], sampler_first: bool) -> PassReport {
+        self.now += Duration::from_millis(10);
+        if sampler_first {
+            self.sampler.tick(self.now);
+        }
+        let report = pass(&mut self.pinner, pods);
+        if !sampler_first {
+            self.sampler.tick(self.now);
+        }
+        report
+    }
+
+    /// Polls each user once; fails unless all three know the pod's cgroup at `path` below the
+    /// mount, or none of them if it was removed.
+    #[track_caller]
+    fn assert_same_poll(&mut self, pod: &Pod, path: &str, inode: u64, exists: bool, first: bool) {
+        let report = self.poll(std::slice::from_ref(pod), first);
+        let snapshot = self.sampler.published().latest();
+        let is_sampled =
+            snapshot.cgroups.iter().any(|row| *row.path == *path && row.inode == inode);
+        assert_eq!(is_sampled, exists, "sampler, {path}");
+        assert_eq!(!report.pins.is_empty(), exists, "pinner, {path}");
+        // The index keeps the path of a removed cgroup for a while, but the tree has no such inode.
+        assert_eq!(self.tree.by_inode(inode).is_some(), exists, "tree, {path}");
+        assert_eq!(self.paths.path(inode, self.now), Some(path), "index, {path}");
+    }
+}
+
+#[test]
+fn sampler_pinner_and_path_index_see_a_change_in_the_same_poll() {
+    for first in [true, false] {
+        let files = Files::new();
+        let mut users = Users::of(&files);
+        assert!(users.poll(&[], first).pins.is_empty());
+        let mount = files.path("cgroup");
+        let inode = |path: &str| cgroupfs::inode(&mount.join(path)).unwrap();
+
+        let pod = files.pod("web", "LSE", 2000);
+        let path = format!("kubepods/burstable/pod{}", pod.uid);
+        let old = inode(&path);
+        users.assert_same_poll(&pod, &path, old, true, first);
+
+        // Kept elsewhere, so that the inode is not used again.
+        fs::rename(mount.join(&path), files.path("removed")).unwrap();
+        users.assert_same_poll(&pod, &path, old, false, first);
+
+        // Another kubepods root, as of a kubelet that restarts with the systemd driver.
+        let name = format!("kubepods-burstable-pod{}.slice", pod.uid.replace('-', "_"));
+        let path = format!("kubepods.slice/kubepods-burstable.slice/{name}");
+        for level in ["kubepods.slice", "kubepods.slice/kubepods-burstable.slice", &path] {
+            files.file(&format!("cgroup/{level}/cpuset.cpus"), "\n");
+            files.file(&format!("cgroup/{level}/cpuset.cpus.effective"), "0-7\n");
+        }
+        users.assert_same_poll(&pod, &path, inode(&path), true, first);
+    }
+}
+
 #[test]
 fn a_cgroup_that_comes_is_seen_and_one_that_goes_is_forgotten() {
     let files = Files::new();
@@ -368,7 +483,7 @@ fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
         };
         let _ = sender.send(name);
     };
-    let interval = std::time::Duration::from_millis(100);
+    let interval = Duration::from_millis(100);
     let _running =
         pinning::spawn(files.pinner(Profiles::default()), pods, interval, report).unwrap();
     let seen: Vec<&str> = rounds.iter().take(3).collect();

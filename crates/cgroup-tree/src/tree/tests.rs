@@ -15,18 +15,30 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A subscriber with its own copy of the tree, built from the changes alone.
 struct Mirror {
     subscription: Subscription,
+    interests: Interests,
     cgroups: Slots<Arc<Cgroup>>,
     /// All ids that were ever added.
     used: BTreeSet<CgroupId>,
     /// Cgroups to whose settings somebody wrote.
     written: BTreeSet<CgroupId>,
+    /// Cgroups to whose cpuset somebody wrote.
+    cpus_written: BTreeSet<CgroupId>,
 }
 
 impl Mirror {
-    fn new(tree: &Arc<KubepodsTree>) -> Self {
-        let subscription = tree.subscribe(Interests::ALL).unwrap();
-        let (used, written) = (BTreeSet::new(), BTreeSet::new());
-        Self { subscription, cgroups: Slots::default(), used, written }
+    fn new(tree: &Arc<KubepodsTree>, interests: Interests) -> Self {
+        let subscription = tree.subscribe(interests).unwrap();
+        let [used, written, cpus_written] = [(); 3].map(|()| BTreeSet::new());
+        let cgroups = Slots::default();
+        Self { subscription, interests, cgroups, used, written, cpus_written }
+    }
+
+    fn reports_settings(&self) -> bool {
+        self.interests != Interests::CPUSETS
+    }
+
+    fn reports_cpus(&self) -> bool {
+        self.interests != Interests::COUNTERS
     }
 
     fn poll(&mut self) {
@@ -56,8 +68,16 @@ impl Mirror {
                 }
                 other => {
                     assert!(self.cgroups.contains(other.id()), "{other:?}");
-                    if matches!(other, Change::SettingsWritten(_)) {
-                        self.written.insert(other.id());
+                    match other {
+                        Change::SettingsWritten(id) => {
+                            assert!(self.reports_settings());
+                            self.written.insert(id);
+                        }
+                        Change::CpusWritten(id) => {
+                            assert!(self.reports_cpus());
+                            self.cpus_written.insert(id);
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -99,11 +119,21 @@ struct Hierarchy {
 
 impl Hierarchy {
     fn new(directory: &Path, version: CgroupVersion, options: TreeOptions) -> Self {
+        Self::with_interests(directory, version, options, [Interests::ALL; 3])
+    }
+
+    /// `interests`: of the prompt subscriber, the second and the late one.
+    fn with_interests(
+        directory: &Path,
+        version: CgroupVersion,
+        options: TreeOptions,
+        interests: [Interests; 3],
+    ) -> Self {
         let (mount, graveyard) = (directory.join("mount"), directory.join("removed"));
         fs::create_dir_all(&mount).unwrap();
         fs::create_dir_all(&graveyard).unwrap();
         let tree = KubepodsTree::new(mount.clone(), version, options);
-        let [prompt, second, late] = [(); 3].map(|()| Mirror::new(&tree));
+        let [prompt, second, late] = interests.map(|of| Mirror::new(&tree, of));
         Self { mount, graveyard, removed: 0, tree, prompt, second, late }
     }
 
@@ -117,9 +147,11 @@ impl Hierarchy {
         let _ = fs::rename(self.mount.join(path), grave);
     }
 
-    /// Writes to the quota of a cgroup, if it exists.
+    /// Writes to the quota and the cpuset of a cgroup, if it exists.
     fn write(&self, path: &str) {
-        let _ = fs::write(self.mount.join(path).join("cpu.cfs_quota_us"), "-1");
+        for (file, text) in [("cpu.cfs_quota_us", "-1"), ("cpuset.cpus", "0-3")] {
+            let _ = fs::write(self.mount.join(path).join(file), text);
+        }
     }
 
     /// Loses the pending events, as the kernel does when its queue is full.
@@ -148,21 +180,30 @@ impl Hierarchy {
     fn check_same_tick(&mut self) {
         self.second.poll();
         assert_eq!(self.second.ids(), self.prompt.ids());
-        assert_eq!(self.second.written, self.prompt.written);
+        if self.second.reports_settings() && self.prompt.reports_settings() {
+            assert_eq!(self.second.written, self.prompt.written);
+        }
+        if self.second.reports_cpus() && self.prompt.reports_cpus() {
+            assert_eq!(self.second.cpus_written, self.prompt.cpus_written);
+        }
     }
 
-    /// Fails unless a write to any cgroup is reported to all.
+    /// Fails unless a write to any cgroup is reported to all that are interested in it.
     fn check_all_watched(&mut self) {
         for mirror in [&mut self.prompt, &mut self.second, &mut self.late] {
             mirror.poll();
             mirror.written.clear();
+            mirror.cpus_written.clear();
         }
         self.expected().keys().for_each(|path| self.write(path));
         for mirror in [&mut self.prompt, &mut self.second, &mut self.late] {
             mirror.poll();
             let cgroups = mirror.cgroups.iter().map(|(_, cgroup)| cgroup);
             let below = cgroups.filter(|cgroup| cgroup.role != Role::Above);
-            assert_eq!(mirror.written, below.map(|cgroup| cgroup.id).collect());
+            let below: BTreeSet<CgroupId> = below.map(|cgroup| cgroup.id).collect();
+            let expected = |reports: bool| if reports { below.clone() } else { BTreeSet::new() };
+            assert_eq!(mirror.written, expected(mirror.reports_settings()));
+            assert_eq!(mirror.cpus_written, expected(mirror.reports_cpus()));
         }
     }
 }
@@ -186,7 +227,7 @@ const PATHS: &[&str] = &[
      0000000000000000000000000000000000000000000000000000000000000002",
 ];
 
-/// Step on one of two hierarchies of a v1 node. A runtime creates a cgroup in one hierarchy after
+/// Step on one of two hierarchies, as of a v1 node. A runtime creates a cgroup in one hierarchy after
 /// the other, so each step concerns one of them.
 #[derive(Debug, Clone)]
 enum Step {
@@ -194,7 +235,7 @@ enum Step {
     Remove(usize),
     /// Removes the directory and creates it again at once.
     Replace(usize),
-    /// Writes to its quota.
+    /// Writes to its quota and its cpuset.
     Write(usize),
     Overflow,
     /// The prompt subscriber applies the events.
@@ -245,12 +286,16 @@ proptest! {
 
     #[test]
     fn the_changes_lead_every_subscriber_to_the_cgroups_that_exist(
-        steps in prop::collection::vec(step(), 1..60)
+        steps in prop::collection::vec(step(), 1..60),
+        version in prop::sample::select(vec![CgroupVersion::V1, CgroupVersion::V2]),
+        interests in Just([Interests::COUNTERS, Interests::CPUSETS, Interests::ALL]).prop_shuffle(),
     ) {
         let root = tempfile::tempdir().unwrap();
         let mut hierarchies = ["cpu", "cpuset"].map(|name| {
             let options = TreeOptions::default();
-            let mut hierarchy = Hierarchy::new(&root.path().join(name), CgroupVersion::V1, options);
+            let directory = root.path().join(name);
+            let mut hierarchy =
+                Hierarchy::with_interests(&directory, version, options, interests);
             // The periodic walk is over: from now on only events, overflows and new roots count.
             hierarchy.make("kubepods");
             hierarchy.prompt.reconcile();
@@ -296,7 +341,7 @@ fn a_later_subscriber_gets_all_cgroups_under_the_same_ids() {
     let mut node = Hierarchy::new(directory.path(), CgroupVersion::V2, TreeOptions::default());
     node.make(CONTAINER);
     node.prompt.reconcile();
-    let mut new = Mirror::new(&node.tree);
+    let mut new = Mirror::new(&node.tree, Interests::ALL);
     new.poll();
     assert_eq!((new.ids(), new.seen()), (node.prompt.ids(), node.expected()));
     let key = new.subscription.key;
