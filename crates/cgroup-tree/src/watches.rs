@@ -8,67 +8,91 @@ use kernel_text::CgroupVersion;
 
 use crate::Role;
 
-/// An inotify instance, if there is one, and its error. While there is an error, only walks find
-/// new cgroups.
+/// An inotify instance with its watches. While there is an error, only walks find new cgroups.
 #[derive(Debug)]
-pub(crate) struct Watches {
-    inotify: Option<TreeWatch>,
-    error: Option<String>,
+pub(crate) enum Watches {
+    /// Not needed so far.
+    NotOpened,
+    /// Every watch is there.
+    Complete(TreeWatch),
+    /// Watches are missing, for this reason.
+    Incomplete(TreeWatch, String),
+    /// There is no instance, for this reason.
+    Failed(String),
 }
 
 impl Watches {
     /// No instance yet.
     pub(crate) fn new() -> Self {
-        Self { inotify: None, error: None }
+        Self::NotOpened
     }
 
     /// Creates the first instance.
     pub(crate) fn open_first(&mut self) {
-        if self.inotify.is_none() && self.error.is_none() {
-            self.open();
+        if matches!(self, Self::NotOpened) {
+            *self = Self::open();
         }
     }
 
-    fn open(&mut self) {
+    fn open() -> Self {
         match TreeWatch::new() {
-            Ok(inotify) => self.inotify = Some(inotify),
-            Err(error) => {
-                self.error = Some(format!(
-                    "cannot create an inotify instance: {error}; raise fs.inotify.max_user_instances"
-                ));
-            }
+            Ok(inotify) => Self::Complete(inotify),
+            Err(error) => Self::Failed(format!(
+                "cannot create an inotify instance: {error}; raise fs.inotify.max_user_instances"
+            )),
+        }
+    }
+
+    fn inotify(&self) -> Option<&TreeWatch> {
+        match self {
+            Self::Complete(inotify) | Self::Incomplete(inotify, _) => Some(inotify),
+            Self::NotOpened | Self::Failed(_) => None,
+        }
+    }
+
+    fn inotify_mut(&mut self) -> Option<&mut TreeWatch> {
+        match self {
+            Self::Complete(inotify) | Self::Incomplete(inotify, _) => Some(inotify),
+            Self::NotOpened | Self::Failed(_) => None,
         }
     }
 
     /// The reason why inotify is missing or incomplete.
     pub(crate) fn error(&self) -> Option<&str> {
-        self.error.as_deref()
+        match self {
+            Self::Incomplete(_, error) | Self::Failed(error) => Some(error),
+            Self::NotOpened | Self::Complete(_) => None,
+        }
     }
 
     /// The descriptor that becomes readable when there are events.
     pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inotify.as_ref().map(TreeWatch::as_fd)
+        self.inotify().map(TreeWatch::as_fd)
     }
 
     /// Clears the error for another attempt. Returns whether there is a new instance, which watches
     /// nothing yet.
     pub(crate) fn try_again(&mut self) -> bool {
-        self.error = None;
-        let is_new = self.inotify.is_none();
-        if is_new {
-            self.open();
+        match std::mem::replace(self, Self::NotOpened) {
+            Self::Complete(inotify) | Self::Incomplete(inotify, _) => {
+                *self = Self::Complete(inotify);
+                false
+            }
+            Self::NotOpened | Self::Failed(_) => {
+                *self = Self::open();
+                matches!(self, Self::Complete(_))
+            }
         }
-        is_new && self.inotify.is_some()
     }
 
     /// Drops the instance, whose events cannot be read.
     pub(crate) fn give_up(&mut self, error: String) {
-        (self.inotify, self.error) = (None, Some(error));
+        *self = Self::Failed(error);
     }
 
     /// Takes the pending events.
     pub(crate) fn drain(&mut self, events: &mut Vec<TreeEvent>) {
-        let Some(inotify) = &mut self.inotify else { return };
+        let Some(inotify) = self.inotify_mut() else { return };
         if let Err(error) = inotify.drain(|event| events.push(event)) {
             self.give_up(format!("cannot read inotify events: {error}"));
         }
@@ -76,7 +100,7 @@ impl Watches {
 
     /// Watches a cgroup. Returns true on success, or if the cgroup is gone.
     pub(crate) fn watch(&mut self, path: &Path, role: &Role, version: CgroupVersion) -> bool {
-        let Some(inotify) = &mut self.inotify else { return false };
+        let Some(inotify) = self.inotify_mut() else { return false };
         let result = match (role.has_children(), version) {
             (true, _) => inotify.watch(path),
             (false, CgroupVersion::V1) => inotify.watch_leaf(path),
@@ -89,16 +113,26 @@ impl Watches {
         let result = result.and_then(|()| beside.map_or(Ok(()), |parent| inotify.watch(parent)));
         match result {
             Err(error) if !error.is_vanished() => {
-                self.error = Some(format!("{error}; raise fs.inotify.max_user_watches"));
+                self.miss(format!("{error}; raise fs.inotify.max_user_watches"));
                 false
             }
             _ => true,
         }
     }
 
+    /// Records that a watch is missing.
+    fn miss(&mut self, error: String) {
+        *self = match std::mem::replace(self, Self::NotOpened) {
+            Self::Complete(inotify) | Self::Incomplete(inotify, _) => {
+                Self::Incomplete(inotify, error)
+            }
+            Self::NotOpened | Self::Failed(_) => Self::Failed(error),
+        };
+    }
+
     /// Removes the watches of a cgroup that is gone.
     pub(crate) fn forget(&mut self, path: &Path) {
-        if let Some(inotify) = &mut self.inotify {
+        if let Some(inotify) = self.inotify_mut() {
             inotify.forget(path);
         }
     }
