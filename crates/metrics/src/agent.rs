@@ -8,8 +8,8 @@ use prometheus::{
     GaugeVec, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGaugeVec, Registry,
 };
 
-use crate::catalogue::{Descriptor, agent};
-use crate::gauge_set::{GaugeSet, opts, registered};
+use crate::catalogue::agent;
+use crate::gauge_set::{GaugeSet, gauge, int_counter, int_gauge, opts, registered};
 use crate::{AdviceMetrics, BestEffortMetrics, BurstMetrics, InjectionMetrics, PinningMetrics};
 
 /// Bucket bounds, seconds; a tick over 10,000 cgroups stays below 0.2.
@@ -60,20 +60,14 @@ impl AgentMetrics {
     #[must_use]
     pub fn new(build: Build<'_>) -> Self {
         let registry = Registry::new();
-        let build_info = IntGaugeVec::new(opts(&agent::BUILD_INFO), agent::BUILD_INFO.labels);
-        registered(&registry, build_info)
+        int_gauge(&registry, &agent::BUILD_INFO)
             .with_label_values(&[build.version, build.revision])
             .set(1);
         let histogram = |descriptor, buckets: &[f64]| {
             let opts = HistogramOpts::from(opts(descriptor)).buckets(buckets.to_vec());
             registered(&registry, Histogram::with_opts(opts))
         };
-        let up = IntGaugeVec::new(opts(&agent::POD_SOURCE_UP), agent::POD_SOURCE_UP.labels);
         let last_success = &agent::POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS;
-        let subsystem_up = IntGaugeVec::new(opts(&agent::SUBSYSTEM_UP), agent::SUBSYSTEM_UP.labels);
-        let counters = |descriptor: &Descriptor| {
-            registered(&registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
-        };
         Self {
             sample_duration: histogram(&agent::SAMPLE_DURATION_SECONDS, &DURATION_BUCKETS),
             sample_lateness: histogram(&agent::SAMPLE_LATENESS_SECONDS, &LATENESS_BUCKETS),
@@ -81,28 +75,22 @@ impl AgentMetrics {
                 &registry,
                 IntCounter::with_opts(opts(&agent::SERIES_DROPPED_TOTAL)),
             ),
-            pod_source_up: registered(&registry, up),
-            pod_source_last_success: registered(
-                &registry,
-                GaugeVec::new(opts(last_success), last_success.labels),
-            ),
+            pod_source_up: int_gauge(&registry, &agent::POD_SOURCE_UP),
+            pod_source_last_success: gauge(&registry, last_success),
             apiserver_requests: registered(
                 &registry,
                 IntCounter::with_opts(opts(&agent::APISERVER_REQUESTS_TOTAL)),
             ),
-            subsystem_up: GaugeSet::new(registered(&registry, subsystem_up)),
-            subsystem_restarts: counters(&agent::SUBSYSTEM_RESTARTS_TOTAL),
-            page_renders: counters(&agent::PAGE_RENDERS_TOTAL),
-            http_connections_cut: counters(&agent::HTTP_CONNECTIONS_CUT_TOTAL),
+            subsystem_up: GaugeSet::new(int_gauge(&registry, &agent::SUBSYSTEM_UP)),
+            subsystem_restarts: int_counter(&registry, &agent::SUBSYSTEM_RESTARTS_TOTAL),
+            page_renders: int_counter(&registry, &agent::PAGE_RENDERS_TOTAL),
+            http_connections_cut: int_counter(&registry, &agent::HTTP_CONNECTIONS_CUT_TOTAL),
             pod_lists_cut: registered(
                 &registry,
                 IntCounter::with_opts(opts(&agent::POD_LISTS_CUT_TOTAL)),
             ),
-            node_condition_patches: counters(&agent::NODE_CONDITION_PATCHES_TOTAL),
-            recording: registered(
-                &registry,
-                IntGaugeVec::new(opts(&agent::RECORDING), agent::RECORDING.labels),
-            ),
+            node_condition_patches: int_counter(&registry, &agent::NODE_CONDITION_PATCHES_TOTAL),
+            recording: int_gauge(&registry, &agent::RECORDING),
             pinning: PinningMetrics::new(&registry),
             injection: InjectionMetrics::new(&registry),
             best_effort: BestEffortMetrics::new(&registry),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use prometheus::{CounterVec, GaugeVec, IntCounterVec, IntGaugeVec, Registry};
 
-use crate::catalogue::{Descriptor, best_effort as catalogue};
-use crate::gauge_set::{GaugeSet, opts, registered};
+use crate::catalogue::best_effort as catalogue;
+use crate::gauge_set::{GaugeSet, counter, gauge, int_counter, int_gauge};
 
 /// Metrics of best-effort pods that yield. Each is absent until its first value.
 #[derive(Debug)]
@@ -21,24 +21,14 @@ pub struct BestEffortMetrics {
 
 impl BestEffortMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
-        let gauge = |descriptor: &Descriptor| {
-            registered(registry, IntGaugeVec::new(opts(descriptor), descriptor.labels))
-        };
-        let count = |descriptor: &Descriptor| {
-            registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
-        };
-        let seconds = &catalogue::BEST_EFFORT_STEP_SECONDS_TOTAL;
-        let float = |descriptor: &Descriptor| {
-            registered(registry, GaugeVec::new(opts(descriptor), descriptor.labels))
-        };
         Self {
-            step: gauge(&catalogue::BEST_EFFORT_STEP),
-            step_seconds: registered(registry, CounterVec::new(opts(seconds), seconds.labels)),
-            transitions: count(&catalogue::BEST_EFFORT_TRANSITIONS_TOTAL),
-            writes: count(&catalogue::BEST_EFFORT_WRITES_TOTAL),
-            enforcing: GaugeSet::new(gauge(&catalogue::BEST_EFFORT_ENFORCING)),
-            harm: float(&catalogue::BEST_EFFORT_HARM_RATIO),
-            budget: float(&catalogue::BEST_EFFORT_BUDGET_CORES),
+            step: int_gauge(registry, &catalogue::BEST_EFFORT_STEP),
+            step_seconds: counter(registry, &catalogue::BEST_EFFORT_STEP_SECONDS_TOTAL),
+            transitions: int_counter(registry, &catalogue::BEST_EFFORT_TRANSITIONS_TOTAL),
+            writes: int_counter(registry, &catalogue::BEST_EFFORT_WRITES_TOTAL),
+            enforcing: GaugeSet::new(int_gauge(registry, &catalogue::BEST_EFFORT_ENFORCING)),
+            harm: gauge(registry, &catalogue::BEST_EFFORT_HARM_RATIO),
+            budget: gauge(registry, &catalogue::BEST_EFFORT_BUDGET_CORES),
         }
     }
 

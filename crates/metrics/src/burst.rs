@@ -2,8 +2,8 @@
 
 use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Registry};
 
-use crate::catalogue::{Descriptor, burst as catalogue};
-use crate::gauge_set::{GaugeSet, opts, registered};
+use crate::catalogue::burst as catalogue;
+use crate::gauge_set::{GaugeSet, gauge, int_counter, int_gauge};
 
 /// Metrics of CPU limits that burst. Each is absent until its first value.
 #[derive(Debug)]
@@ -17,21 +17,12 @@ pub struct BurstMetrics {
 
 impl BurstMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
-        let gauge = |descriptor: &Descriptor| {
-            let vector = IntGaugeVec::new(opts(descriptor), descriptor.labels);
-            GaugeSet::new(registered(registry, vector))
-        };
-        let count = |descriptor: &Descriptor| {
-            registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
-        };
-        let bursts = &catalogue::CONTAINER_BURST_SECONDS;
-        let bursts = registered(registry, GaugeVec::new(opts(bursts), bursts.labels));
         Self {
-            enforcing: gauge(&catalogue::BURST_ENFORCING),
-            bursts: GaugeSet::new(bursts),
-            containers: gauge(&catalogue::BURST_CONTAINERS),
-            changes: count(&catalogue::BURST_CHANGES_TOTAL),
-            writes: count(&catalogue::BURST_WRITES_TOTAL),
+            enforcing: GaugeSet::new(int_gauge(registry, &catalogue::BURST_ENFORCING)),
+            bursts: GaugeSet::new(gauge(registry, &catalogue::CONTAINER_BURST_SECONDS)),
+            containers: GaugeSet::new(int_gauge(registry, &catalogue::BURST_CONTAINERS)),
+            changes: int_counter(registry, &catalogue::BURST_CHANGES_TOTAL),
+            writes: int_counter(registry, &catalogue::BURST_WRITES_TOTAL),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use prometheus::core::Collector;
-use prometheus::{IntGaugeVec, Opts, Registry};
+use prometheus::{CounterVec, GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 use crate::catalogue::Descriptor;
 
@@ -66,6 +66,26 @@ impl GaugeSet<IntGaugeVec> {
 
 pub(crate) fn opts(descriptor: &Descriptor) -> Opts {
     Opts::new(descriptor.name, descriptor.help)
+}
+
+/// A registered vector of floats that rise and fall.
+pub(crate) fn gauge(registry: &Registry, descriptor: &Descriptor) -> GaugeVec {
+    registered(registry, GaugeVec::new(opts(descriptor), descriptor.labels))
+}
+
+/// A registered vector of integers that rise and fall.
+pub(crate) fn int_gauge(registry: &Registry, descriptor: &Descriptor) -> IntGaugeVec {
+    registered(registry, IntGaugeVec::new(opts(descriptor), descriptor.labels))
+}
+
+/// A registered vector of floats that only rise.
+pub(crate) fn counter(registry: &Registry, descriptor: &Descriptor) -> CounterVec {
+    registered(registry, CounterVec::new(opts(descriptor), descriptor.labels))
+}
+
+/// A registered vector of integers that only rise.
+pub(crate) fn int_counter(registry: &Registry, descriptor: &Descriptor) -> IntCounterVec {
+    registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
 }
 
 pub(crate) fn registered<C: Collector + Clone + 'static>(

@@ -2,8 +2,8 @@
 
 use prometheus::{IntCounterVec, IntGaugeVec, Registry};
 
-use crate::catalogue::{Descriptor, injection as catalogue};
-use crate::gauge_set::{GaugeSet, opts, registered};
+use crate::catalogue::injection as catalogue;
+use crate::gauge_set::{GaugeSet, int_counter, int_gauge};
 
 /// Metrics of the injected environment. Each is absent until its first value.
 #[derive(Debug)]
@@ -16,18 +16,12 @@ pub struct InjectionMetrics {
 
 impl InjectionMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
-        let gauge = |descriptor: &Descriptor| {
-            let vector = IntGaugeVec::new(opts(descriptor), descriptor.labels);
-            GaugeSet::new(registered(registry, vector))
-        };
-        let counter = |descriptor: &Descriptor| {
-            registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
-        };
+        let variables = int_gauge(registry, &catalogue::CONTAINER_INJECTED_ENV_INFO);
         Self {
-            connected: gauge(&catalogue::NRI_CONNECTED),
-            empty_answers: counter(&catalogue::NRI_EMPTY_ANSWERS_TOTAL),
-            missed: counter(&catalogue::ENV_INJECTIONS_MISSED_TOTAL),
-            variables: gauge(&catalogue::CONTAINER_INJECTED_ENV_INFO),
+            connected: GaugeSet::new(int_gauge(registry, &catalogue::NRI_CONNECTED)),
+            empty_answers: int_counter(registry, &catalogue::NRI_EMPTY_ANSWERS_TOTAL),
+            missed: int_counter(registry, &catalogue::ENV_INJECTIONS_MISSED_TOTAL),
+            variables: GaugeSet::new(variables),
         }
     }
 

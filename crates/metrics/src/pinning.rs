@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use prometheus::{CounterVec, IntCounterVec, IntGaugeVec, Registry};
 
-use crate::catalogue::{Descriptor, pinning as catalogue};
-use crate::gauge_set::{GaugeSet, opts, registered};
+use crate::catalogue::pinning as catalogue;
+use crate::gauge_set::{GaugeSet, counter, int_counter, int_gauge};
 
 /// Metrics of pinning. Each is absent until its first value.
 #[derive(Debug)]
@@ -22,25 +22,16 @@ pub struct PinningMetrics {
 
 impl PinningMetrics {
     pub(crate) fn new(registry: &Registry) -> Self {
-        let gauge = |descriptor: &Descriptor| {
-            registered(registry, IntGaugeVec::new(opts(descriptor), descriptor.labels))
-        };
-        let count = |descriptor: &Descriptor| {
-            registered(registry, IntCounterVec::new(opts(descriptor), descriptor.labels))
-        };
-        let overlap = &catalogue::EXCLUSIVE_OVERLAP_SECONDS_TOTAL;
+        let overlap = counter(registry, &catalogue::EXCLUSIVE_OVERLAP_SECONDS_TOTAL);
         Self {
-            pinned: GaugeSet::new(gauge(&catalogue::PINNED_CPUS)),
-            pools: gauge(&catalogue::POOL_CPUS),
-            overlap: GaugeSet::new(registered(
-                registry,
-                CounterVec::new(opts(overlap), overlap.labels),
-            )),
-            operations: count(&catalogue::PIN_OPERATIONS_TOTAL),
-            rejections: count(&catalogue::PIN_REJECTIONS_TOTAL),
-            enforcing: GaugeSet::new(gauge(&catalogue::PINNING_ENFORCING)),
-            stepped_back: GaugeSet::new(gauge(&catalogue::PINNING_STEPPED_BACK)),
-            events: count(&catalogue::PIN_EVENTS_TOTAL),
+            pinned: GaugeSet::new(int_gauge(registry, &catalogue::PINNED_CPUS)),
+            pools: int_gauge(registry, &catalogue::POOL_CPUS),
+            overlap: GaugeSet::new(overlap),
+            operations: int_counter(registry, &catalogue::PIN_OPERATIONS_TOTAL),
+            rejections: int_counter(registry, &catalogue::PIN_REJECTIONS_TOTAL),
+            enforcing: GaugeSet::new(int_gauge(registry, &catalogue::PINNING_ENFORCING)),
+            stepped_back: GaugeSet::new(int_gauge(registry, &catalogue::PINNING_STEPPED_BACK)),
+            events: int_counter(registry, &catalogue::PIN_EVENTS_TOTAL),
         }
     }
 
