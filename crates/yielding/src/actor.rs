@@ -173,14 +173,3 @@ impl Actor {
 pub(crate) fn all_cpus(config: &ActorConfig) -> String {
     node::cpu_list(&config.sys_root, "possible").unwrap_or_default().to_string()
 }
-
-/// An error with its causes.
-pub(crate) fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}

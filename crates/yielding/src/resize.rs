@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use colocation::burst_usec_before_resize;
 use kernel_text::CgroupVersion;
+use kubepods::chain;
 use kubepods::path::{self, CgroupPath};
 
-use crate::actor::chain;
 use crate::checkpoint::is_divided;
 use crate::setting::{self, Kind};
 use crate::{Error, Result};

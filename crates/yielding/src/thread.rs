@@ -6,9 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use kubepods::chain;
 use watchdog::JoinedThread;
 
-use crate::actor::{Actor, ActorConfig, Report, all_cpus, chain};
+use crate::actor::{Actor, ActorConfig, Report, all_cpus};
 use crate::checkpoint::{Checkpoint, take_lock};
 use crate::inputs::Inputs;
 use crate::{Error, Result};

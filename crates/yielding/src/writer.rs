@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kernel_text::CgroupVersion;
-use kubepods::PodIndex;
+use kubepods::{PodIndex, chain};
 use state_dir::Lock;
 
 use crate::actor::{ActorConfig, Mode, Switch, all_cpus, chain};
