@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::budget::{GROWTH, grown_cpus, grown_quota_usec};
-use crate::harm::Harm;
+use crate::harm::{HARM_THRESHOLD, Harm};
 
 /// How far best-effort pods yield. Each step includes the ones before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,7 +81,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            harm_above: 0.05,
+            harm_above: HARM_THRESHOLD,
             harm_below: 0.01,
             tighten_after: Duration::from_secs(3),
             loosen_after: Duration::from_secs(30),

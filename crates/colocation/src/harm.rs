@@ -16,8 +16,11 @@ pub struct Harm {
     pub victim: String,
 }
 
+/// Default threshold: harm at or above this share is too much.
+pub(crate) const HARM_THRESHOLD: f64 = 0.05;
+
 /// Waits below this share of one CPU are noise: kernel threads and timers cause them too.
-pub(crate) const LEAST_WAIT: f64 = 0.01;
+pub(crate) const MIN_WAIT: f64 = 0.01;
 
 /// Turns counters into harm per reading.
 #[derive(Debug, Default)]
@@ -59,7 +62,7 @@ impl HarmMeter {
 }
 
 fn worst(shares: &HashMap<&PodKey, Share>, elapsed: Duration) -> Harm {
-    let least = elapsed.as_nanos() as f64 * LEAST_WAIT;
+    let least = elapsed.as_nanos() as f64 * MIN_WAIT;
     let mut harm = Harm::default();
     for ((namespace, pod), share) in shares {
         let waited = share.waited_ns as f64;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use snapshot::{ContainerRow, NodeSnapshot};
 
-use crate::harm::LEAST_WAIT;
+use crate::harm::{HARM_THRESHOLD, MIN_WAIT};
 use crate::waits::{PodKey, Reading, WaitMeter, key};
 
 /// Facts about the pod that was running.
@@ -54,7 +54,7 @@ impl PairMeter {
             !aggressor.1.is_empty() && !is_best_effort(&victim.0, &victim.1)
         };
         let reading = self.0.read(snapshot, counts, |_, _| true)?;
-        let least = reading.elapsed.as_nanos() as f64 * LEAST_WAIT;
+        let least = reading.elapsed.as_nanos() as f64 * MIN_WAIT;
         let pairs = reading.waits.iter().filter_map(|(victim, aggressor, waited_ns)| {
             let (waited, used) = (*waited_ns as f64, used_ns(&reading, victim));
             (waited >= least && *waited_ns > 0).then(|| Pair {
@@ -158,9 +158,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(600);
 /// Time for which the harm of a pair must last.
 const LASTING: Duration = Duration::from_secs(60);
 
-/// Harm that is worth a suggestion.
-const HARM: f64 = 0.05;
-
 /// Use above this multiple of the request is more than requested.
 const ABOVE_REQUEST: f64 = 1.1;
 
@@ -186,7 +183,7 @@ impl Suggestions {
         let mut since = HashMap::new();
         let mut due = Vec::new();
         for pair in pairs {
-            if pair.lost < HARM || is_best_effort(&pair.aggressor) {
+            if pair.lost < HARM_THRESHOLD || is_best_effort(&pair.aggressor) {
                 continue;
             }
             let key = (pair.victim.clone(), pair.aggressor.clone());
