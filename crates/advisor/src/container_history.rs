@@ -251,7 +251,6 @@ impl ContainerHistory {
             throttled_share,
             ancestor_throttled_rate: ancestor,
             contention_share: contention,
-            memory_is_known: row.memory_working_set_bytes.is_some(),
             memory_limit: row.memory_limit_bytes,
             memory_request: row.memory_request_bytes,
             kernel_release: kernel_release.to_owned(),
@@ -319,7 +318,8 @@ impl ContainerHistory {
 
     fn memory(&self, row: &ContainerRow) -> Option<MemoryAdvice> {
         let is_cpu_short = self.throttled_share(row).is_some_and(|share| share > THROTTLED_SHARE);
-        let (limit, working_set) = row.memory_limit_bytes.zip(row.memory_working_set_bytes)?;
+        let (limit, working_set) =
+            row.memory_limit_bytes.limited().zip(row.memory_working_set_bytes)?;
         let live_set = self.live_set.unwrap_or(working_set as f64) as u64;
         Some(memory_advice(limit, working_set, live_set, is_cpu_short))
     }

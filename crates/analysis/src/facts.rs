@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use snapshot::Runtime;
+use snapshot::{Limit, Runtime};
 
 use crate::cpu::CpuAdvice;
 use crate::injection::Injected;
@@ -62,10 +62,8 @@ pub struct Facts {
     pub ancestor_throttled_rate: Option<f64>,
     /// Lower bound of the wait caused by other pods, as a share of the CPU time used.
     pub contention_share: Option<f64>,
-    /// Whether its memory files can be read.
-    pub memory_is_known: bool,
     /// Memory limit, bytes.
-    pub memory_limit: Option<u64>,
+    pub memory_limit: Limit<u64>,
     /// Memory request, bytes.
     pub memory_request: Option<u64>,
     /// Kernel release, as `uname -r` prints it.

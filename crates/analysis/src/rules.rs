@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use snapshot::{Language, Runtime};
+use snapshot::{Language, Limit, Runtime};
 
 use crate::facts::{Delay, Facts, Place};
 use crate::finding::{Finding, FindingKind};
@@ -261,12 +261,12 @@ fn fractional_limit(facts: &Facts) -> Answer {
 fn no_memory_limit(facts: &Facts) -> Answer {
     let reason = "only the owner knows the required memory";
     let of_the_pod = facts.spec.is_some_and(|spec| spec.pod_limits_memory);
-    let has_none = facts.memory_is_known && facts.memory_limit.is_none() && !of_the_pod;
+    let has_none = facts.memory_limit == Limit::Unlimited && !of_the_pod;
     has_none.then(|| (Figures::new(), Change::none(reason)))
 }
 
 fn memory_limit_not_request(facts: &Facts) -> Answer {
-    let (limit, request) = (facts.memory_limit?, facts.memory_request.unwrap_or(0));
+    let (limit, request) = (facts.memory_limit.limited()?, facts.memory_request.unwrap_or(0));
     let figures = vec![("memoryLimitBytes", limit as f64), ("memoryRequestBytes", request as f64)];
     let change = match facts.spec?.pod_limits_memory {
         true => Change::none(
@@ -278,7 +278,7 @@ fn memory_limit_not_request(facts: &Facts) -> Answer {
 }
 
 fn heap_limit_unset(facts: &Facts) -> Answer {
-    let (runtime, limit) = (facts.runtime.as_ref()?, facts.memory_limit?);
+    let (runtime, limit) = (facts.runtime.as_ref()?, facts.memory_limit.limited()?);
     let is_set = |name: &&str| runtime.settings.contains_key(*name);
     let (setting, knows_limit) = match runtime.language {
         Language::Go => ("GOMEMLIMIT", runtime.automemlimit || has_memory_limit(runtime)),

@@ -7,7 +7,7 @@ use analysis::{
     CpuAdvice, Delay, Facts, FindingKind, Gogc, LimitAdvice, Place, PodQuota, Spec, Steady,
     findings, memory_advice, merged,
 };
-use snapshot::{Language, Runtime};
+use snapshot::{Language, Limit, Runtime};
 
 const GIB: u64 = 1 << 30;
 
@@ -16,12 +16,11 @@ fn sound() -> Facts {
     Facts {
         container: "app".into(),
         spec: Some(Spec::default()),
-        memory_is_known: true,
         limit_cores: Some(2.0),
         own_limit_cores: Some(2.0),
         request_cores: Some(1.0),
         throttled_share: Some(0.0),
-        memory_limit: Some(GIB),
+        memory_limit: Limit::Limited(GIB),
         memory_request: Some(GIB),
         kernel_release: "6.12.1".into(),
         cpu: CpuAdvice { windows: 3600, request_cores: Some(0.9), ..CpuAdvice::default() },
@@ -81,7 +80,7 @@ fn cases() -> Vec<(FindingKind, Change)> {
         (FindingKind::RequestAboveUse, |facts| facts.request_cores = Some(2.0)),
         (FindingKind::RequestBelowUse, |facts| facts.request_cores = Some(0.4)),
         (FindingKind::MemoryLimitNotRequest, |facts| facts.memory_request = Some(GIB / 2)),
-        (FindingKind::NoMemoryLimit, |facts| facts.memory_limit = None),
+        (FindingKind::NoMemoryLimit, |facts| facts.memory_limit = Limit::Unlimited),
         (FindingKind::HeapLimitUnset, |facts| facts.runtime = Some(go("go1.25.1", Some(2), &[]))),
         (FindingKind::GoIgnoresLimit, |facts| {
             facts.runtime = Some(go("go1.24.9", None, &[("GOMEMLIMIT", "700MiB")]));
@@ -144,7 +143,8 @@ fn claimed_cpus_are_throttled_only_by_the_quota_of_their_pod() {
 #[test]
 fn missing_facts_cause_only_findings_about_their_absence() {
     assert_eq!(kinds(&Facts::default()), []);
-    let known = Facts { spec: Some(Spec::default()), memory_is_known: true, ..Facts::default() };
+    let known =
+        Facts { spec: Some(Spec::default()), memory_limit: Limit::Unlimited, ..Facts::default() };
     assert_eq!(kinds(&known), [FindingKind::NoCpuRequest, FindingKind::NoMemoryLimit]);
 }
 
@@ -152,7 +152,11 @@ fn missing_facts_cause_only_findings_about_their_absence() {
 fn pod_level_resources_count_for_every_container() {
     let of_the_pod = Spec { pod_requests_cpu: true, pod_limits_memory: true, ..Spec::default() };
     assert_eq!(
-        kinds(&Facts { spec: Some(of_the_pod), memory_is_known: true, ..Facts::default() }),
+        kinds(&Facts {
+            spec: Some(of_the_pod),
+            memory_limit: Limit::Unlimited,
+            ..Facts::default()
+        }),
         []
     );
 }

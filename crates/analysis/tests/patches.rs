@@ -8,7 +8,7 @@ use analysis::{
 };
 use proptest::prelude::*;
 use serde_json::Value;
-use snapshot::{Language, Runtime};
+use snapshot::{Language, Limit, Runtime};
 
 /// Cores of a quantity in millicores.
 fn cores(quantity: &Value) -> Option<f64> {
@@ -78,8 +78,7 @@ prop_compose! {
             request_cores: request,
             pod,
             throttled_share,
-            memory_is_known: true,
-            memory_limit: Some(memory.0),
+            memory_limit: Limit::Limited(memory.0),
             memory_request: Some(memory.0),
             memory: Some(memory_advice(memory.0, working_set, (working_set as f64 * live) as u64, false)),
             cpu,
@@ -144,7 +143,7 @@ proptest! {
     #[test]
     fn a_heap_has_nine_tenths_of_the_limit_at_most(facts in container()) {
         if let (_, _, Some(heap)) = patched(&facts) {
-            prop_assert!(heap as f64 <= facts.memory_limit.unwrap() as f64 * 0.9, "{heap} of {:?}", facts.memory_limit);
+            prop_assert!(heap as f64 <= facts.memory_limit.limited().unwrap() as f64 * 0.9, "{heap} of {:?}", facts.memory_limit);
         }
     }
 }

@@ -4,7 +4,7 @@ use analysis::{
     CpuAdvice, Facts, Finding, FindingKind, LimitAdvice, Member, PodQuota, findings, merged,
 };
 use serde_json::{Value, json};
-use snapshot::{Language, Runtime};
+use snapshot::{Language, Limit, Runtime};
 
 fn member(own_limit_cores: Option<f64>, advised_cores: Option<f64>) -> Member {
     Member { own_limit_cores, advised_cores }
@@ -21,7 +21,7 @@ fn throttled_by_pod(own_limit_cores: Option<f64>, lowest: f64, pod: Option<PodQu
         pod,
         request_cores: Some(1.0),
         ancestor_throttled_rate: Some(0.2),
-        memory_limit: Some(1 << 30),
+        memory_limit: Limit::Limited(1 << 30),
         memory_request: Some(1 << 30),
         cpu: CpuAdvice { windows: 3600, limit, request_cores: Some(0.9), ..CpuAdvice::default() },
         ..Facts::default()

@@ -7,7 +7,7 @@ use kernel_text::{
     CgroupVersion, CpuPressure, CpuSet, NumaStat, limit_bytes, parse_u64, v1_total_inactive_file,
     v2_inactive_file,
 };
-use snapshot::{ContainerRow, CpusetRow};
+use snapshot::{ContainerRow, CpusetRow, Limit};
 
 use crate::cgroup::LastCounters;
 use crate::files::FileId;
@@ -76,8 +76,11 @@ impl SlowReading {
             // The working set is unknown without memory.stat: usage alone is another quantity.
             _ => row.memory_working_set_bytes = None,
         }
-        if self.limit_bytes != Value::Failed {
-            row.memory_limit_bytes = self.limit_bytes.read().flatten();
+        match self.limit_bytes {
+            Value::Failed => {}
+            Value::Read(Some(limit)) => row.memory_limit_bytes = Limit::Limited(limit),
+            Value::Read(None) => row.memory_limit_bytes = Limit::Unlimited,
+            Value::Absent | Value::NotRead => row.memory_limit_bytes = Limit::NotRead,
         }
         match self.numa_read {
             Value::Failed => {}

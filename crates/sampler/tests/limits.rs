@@ -9,6 +9,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use sampler::Sampler;
+use snapshot::Limit;
 use support::{NoNames, Node};
 
 const POD: &str = "kubelet/kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
@@ -29,6 +30,19 @@ fn the_period_is_that_of_the_lowest_quota() {
     node.tick();
     let expected = [(0.1, 10_000), (0.1, 10_000), (0.2, 100_000), (0.2, 10_000)];
     assert_eq!(limits(&node), expected.map(|(cores, usec)| (Some(cores), Some(usec))));
+}
+
+#[test]
+fn an_unreadable_memory_limit_is_not_an_absent_one() {
+    let root = Node::make_root(2);
+    let mut node = Node::on(root);
+    for (number, text) in [(1, "1048576\n"), (2, "not a number\n")] {
+        fs::write(node.container(number).join("memory.max"), text).unwrap();
+    }
+    fs::remove_file(node.container(3).join("memory.max")).unwrap();
+    (0..3).for_each(|_| node.tick());
+    let found: Vec<_> = node.latest().containers.iter().map(|row| row.memory_limit_bytes).collect();
+    assert_eq!(found, [Limit::Unlimited, Limit::Limited(1 << 20), Limit::NotRead, Limit::NotRead]);
 }
 
 /// A node in a container, as with kind: a quota on the cgroup above the kubelet's, none on the

@@ -13,8 +13,8 @@ mod waits;
 pub use kernel_text::{CpuPlace, WeightRule};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
-    FeatureState, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow,
-    SpecRow, WINDOW, WINDOW_BUCKETS, WindowHistogram, Workload, ends_window,
+    FeatureState, KernelInfo, Limit, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow,
+    SamplerRow, SpecRow, WINDOW, WINDOW_BUCKETS, WindowHistogram, Workload, ends_window,
 };
 pub use published::Published;
 pub use runtime::{Language, Runtime};

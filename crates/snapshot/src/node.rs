@@ -218,12 +218,34 @@ pub struct ContainerRow {
     pub runnable_threads: Option<u64>,
     /// Memory in use minus inactive file pages, bytes.
     pub memory_working_set_bytes: Option<u64>,
-    /// Memory limit, bytes; `None` if unlimited, and before the first read of the memory files.
-    pub memory_limit_bytes: Option<u64>,
+    /// Memory limit, bytes.
+    pub memory_limit_bytes: Limit<u64>,
     /// Memory request of the pod spec, bytes.
     pub memory_request_bytes: Option<u64>,
     /// Further properties of the pod's spec; `None` while the pod is unknown.
     pub spec: Option<SpecRow>,
+}
+
+/// A limit of a cgroup.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Limit<T> {
+    /// Not known: not read yet, or this kernel or cgroup has no such file.
+    #[default]
+    NotRead,
+    /// The cgroup has no limit of its own.
+    Unlimited,
+    /// The limit.
+    Limited(T),
+}
+
+impl<T> Limit<T> {
+    /// The limit; `None` if there is none, or if it is not known.
+    pub fn limited(self) -> Option<T> {
+        match self {
+            Self::Limited(limit) => Some(limit),
+            Self::NotRead | Self::Unlimited => None,
+        }
+    }
 }
 
 /// Position of a container in its pod's spec, and the pod-level resources (`spec.resources`).

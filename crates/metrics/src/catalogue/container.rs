@@ -275,7 +275,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Memory limit; absent when unlimited. From memory.max; on cgroup v1 memory.limit_in_bytes.",
     )
     .from(Preset::Full)
-    .read(|row, out| out.count(row.memory_limit_bytes)),
+    .read(|row, out| out.count(row.memory_limit_bytes.limited())),
     gauge("cpuwarden_container_memory_request_bytes", &[], "Memory request, from the pod's spec.")
         .from(Preset::Full)
         .read(|row, out| out.count(row.memory_request_bytes)),

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use metrics::{AdviceRow, AgentMetrics, Build};
 use snapshot::{
     CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpuWeight, CpusetRow,
-    FeatureState, Histogram, InterferenceRow, KernelInfo, Losses, NodeRow, NodeSnapshot, NodeWaits,
-    PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, SamplerRow, SmtShares, TraceMode,
-    TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
+    FeatureState, Histogram, InterferenceRow, KernelInfo, Limit, Losses, NodeRow, NodeSnapshot,
+    NodeWaits, PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, SamplerRow, SmtShares,
+    TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
@@ -206,7 +206,7 @@ fn container(n: usize) -> ContainerRow {
         threads: Some(23),
         runnable_threads: Some(2),
         memory_working_set_bytes: Some(134_217_728 + seed),
-        memory_limit_bytes: Some(268_435_456),
+        memory_limit_bytes: Limit::Limited(268_435_456),
         memory_request_bytes: Some(67_108_864),
         spec: None,
     }

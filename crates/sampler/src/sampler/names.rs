@@ -242,7 +242,7 @@ impl Sampler {
         let row = cgroup.series.map(|series| self.ledger.containers.get(series).row());
         Limits {
             cpu_cores: cgroup.bandwidth.and_then(|bandwidth| bandwidth.limit_cores()),
-            memory_bytes: row.and_then(|row| row.memory_limit_bytes),
+            memory_bytes: row.and_then(|row| row.memory_limit_bytes.limited()),
         }
     }
 

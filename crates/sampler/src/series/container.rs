@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snapshot::{ContainerIdentity, ContainerRow};
+use snapshot::{ContainerIdentity, ContainerRow, Limit};
 
 use super::table::{Row, Track};
 use super::totals::{add, add_cfs, add_deltas};
@@ -93,7 +93,7 @@ impl Track for ContainerSeries {
         row.threads = None;
         row.runnable_threads = None;
         row.memory_working_set_bytes = None;
-        row.memory_limit_bytes = None;
+        row.memory_limit_bytes = Limit::NotRead;
         row.memory_request_bytes = None;
         row.spec = None;
     }
