@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::KubepodsTree;
 
-/// Minimum time between two walks: a walk of a thousand cgroups takes about 30 ms.
+/// Minimum time between two walks: a walk reads every directory of the hierarchy.
 const REST: Duration = Duration::from_secs(5);
 /// Number of walks for which a path is kept after its directory is gone, because the program's
 /// tables are read later.

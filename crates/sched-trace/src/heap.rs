@@ -1,4 +1,5 @@
-//! Parsing the kernel's types takes about 10 MiB once, which the allocator would otherwise keep.
+//! Returns the memory in which the kernel's types were parsed once, and which the allocator would
+//! otherwise keep.
 #![allow(unsafe_code, reason = "a call of the C library; nothing else in this module is unsafe")]
 
 /// Returns free memory to the kernel. Does nothing with an allocator other than glibc's.
