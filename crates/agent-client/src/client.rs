@@ -47,7 +47,7 @@ pub struct AgentClient {
 }
 
 /// Body of a successful answer, read while it arrives.
-pub struct Answer {
+pub struct AnswerBody {
     body: Incoming,
     url: String,
     timeout: Duration,
@@ -147,7 +147,7 @@ impl AgentClient {
     ///
     /// # Errors
     /// No agent answers, the certificate or the token is rejected, or the path does not exist.
-    pub async fn open(&self, path: &str) -> Result<Answer, Failure> {
+    pub async fn open(&self, path: &str) -> Result<AnswerBody, Failure> {
         let connect = async {
             let address = self.address.host_and_port();
             let stream = self.within("connect", TcpStream::connect(address)).await?;
@@ -164,7 +164,7 @@ impl AgentClient {
         };
         let url = format!("{}{path}", self.address);
         let status = response.status();
-        let answer = Answer {
+        let answer = AnswerBody {
             body: response.into_body(),
             url,
             timeout: self.timeout,
@@ -241,7 +241,7 @@ impl AgentClient {
     }
 }
 
-impl Answer {
+impl AnswerBody {
     /// The next part of the body, as it arrived; `None` at its end.
     ///
     /// # Errors

@@ -23,13 +23,13 @@ pub struct PathIndex {
     mount: PathBuf,
     /// Tree of the hierarchy; its cgroups need no walk.
     tree: Option<Arc<KubepodsTree>>,
-    paths: HashMap<u64, Entry>,
+    paths: HashMap<u64, KnownPath>,
     walks: u64,
     walked: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KnownPath {
     path: Box<str>,
     seen: u64,
 }
@@ -83,7 +83,7 @@ impl PathIndex {
 
     fn see(&mut self, inode: u64, path: Box<str>) {
         if self.paths.len() < MAX_PATHS || self.paths.contains_key(&inode) {
-            self.paths.insert(inode, Entry { path, seen: self.walks });
+            self.paths.insert(inode, KnownPath { path, seen: self.walks });
         }
     }
 }

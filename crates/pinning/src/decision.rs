@@ -2,7 +2,7 @@
 
 use placement::Reason;
 
-use crate::repairs::Cause;
+use crate::repairs::PauseCause;
 
 /// A decision and the pod that it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum PodOutcome {
     /// The pod's cpusets are left alone for a while, except for CPUs that are added to them.
     SteppedBack {
         /// Reason of the pause.
-        cause: Cause,
+        cause: PauseCause,
         /// Minutes until the next attempt.
         minutes: u64,
     },

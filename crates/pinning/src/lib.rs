@@ -39,7 +39,7 @@ pub use owner::{
     other_agents,
 };
 pub use pinner::{NodeConfig, Pinner, PinnerConfig};
-pub use repairs::Cause;
+pub use repairs::PauseCause;
 pub use report::{Operation, Operations, PassReport, PinningStatus, Trace};
 pub use status_file::not_in_effect;
 

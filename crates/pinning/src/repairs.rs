@@ -21,7 +21,7 @@ const FORGIVEN: Duration = Duration::from_secs(30 * 60);
 
 /// Reason to pause a pod or the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum PauseCause {
     /// Another writer keeps rewriting the cpusets.
     Rewritten,
     /// The cpusets cannot be written or read.
@@ -31,7 +31,7 @@ pub enum Cause {
 /// A pause, with the number of pauses before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pause {
-    pub(crate) cause: Cause,
+    pub(crate) cause: PauseCause,
     since: Instant,
     attempt: u32,
 }
@@ -53,7 +53,7 @@ struct Trouble {
 #[derive(Debug, Default)]
 struct Times(VecDeque<Instant>);
 
-impl Cause {
+impl PauseCause {
     /// Value of the label `reason`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -64,7 +64,7 @@ impl Cause {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for PauseCause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Rewritten => "another program keeps changing the cpusets",
@@ -74,7 +74,7 @@ impl fmt::Display for Cause {
 }
 
 impl Pause {
-    fn after(earlier: Option<Self>, cause: Cause, now: Instant) -> Self {
+    fn after(earlier: Option<Self>, cause: PauseCause, now: Instant) -> Self {
         let earlier =
             earlier.filter(|earlier| now.saturating_duration_since(earlier.until()) < FORGIVEN);
         Self {
@@ -136,7 +136,7 @@ impl Repairs {
                 judgement.pods.push((uid.clone(), pause));
             }
         }
-        for cause in [Cause::Rewritten, Cause::WriteFailed] {
+        for cause in [PauseCause::Rewritten, PauseCause::WriteFailed] {
             let paused =
                 self.pods.values().filter(|trouble| trouble.paused(now) == Some(cause)).count();
             if paused > 1 && paused * 2 > pods.len() {
@@ -149,7 +149,7 @@ impl Repairs {
     }
 
     /// Pods that are paused at `now`.
-    pub(crate) fn paused(&self, now: Instant) -> BTreeMap<Uid, Cause> {
+    pub(crate) fn paused(&self, now: Instant) -> BTreeMap<Uid, PauseCause> {
         self.pods
             .iter()
             .filter_map(|(uid, trouble)| Some((uid.clone(), trouble.paused(now)?)))
@@ -165,17 +165,17 @@ pub(crate) struct Judgement {
 }
 
 impl Trouble {
-    fn is_too_often(&mut self, now: Instant) -> Option<Cause> {
+    fn is_too_often(&mut self, now: Instant) -> Option<PauseCause> {
         if self.paused(now).is_some() {
             return None;
         }
         if self.rewrites.values_mut().any(|times| times.forget(now) > BORNE) {
-            return Some(Cause::Rewritten);
+            return Some(PauseCause::Rewritten);
         }
-        (self.failures.forget(now) > BORNE).then_some(Cause::WriteFailed)
+        (self.failures.forget(now) > BORNE).then_some(PauseCause::WriteFailed)
     }
 
-    fn paused(&self, now: Instant) -> Option<Cause> {
+    fn paused(&self, now: Instant) -> Option<PauseCause> {
         self.pause.filter(|pause| now < pause.until()).map(|pause| pause.cause)
     }
 
@@ -230,8 +230,8 @@ mod tests {
         assert_eq!(rewrite(&mut repairs, &all, &all[..1], start, 0..5), Judgement::default());
         let judgement = rewrite(&mut repairs, &all, &all[..1], start, 5..6);
         let pods: Vec<_> =
-            judgement.pods.iter().map(|(uid, pause)| (uid.clone(), pause.cause)).collect();
-        assert_eq!((pods, judgement.node), (vec![(all[0].clone(), Cause::Rewritten)], None));
+            pauses.pods.iter().map(|(uid, pause)| (uid.clone(), pause.cause)).collect();
+        assert_eq!((pods, pauses.node), (vec![(all[0].clone(), PauseCause::Rewritten)], None));
         let paused = |second| {
             repairs.paused(start + Duration::from_secs(second)).into_keys().collect::<Vec<_>>()
         };
@@ -243,8 +243,8 @@ mod tests {
         let (start, all) = (Instant::now(), uids(3));
         let judgement = rewrite(&mut Repairs::default(), &all, &all[..2], start, 0..6);
         assert!(
-            judgement.pods.is_empty()
-                && judgement.node.is_some_and(|pause| pause.cause == Cause::Rewritten)
+            pauses.pods.is_empty()
+                && pauses.node.is_some_and(|pause| pause.cause == PauseCause::Rewritten)
         );
     }
 

@@ -51,19 +51,19 @@ enum Controller {
     Memory,
 }
 
-type Entry = (FileId, ReadClass, Controller, &'static str);
+type FileEntry = (FileId, ReadClass, Controller, &'static str);
 
 /// Files of every cgroup. `cpu.stat` is read only with a quota.
-const V1_CPU: &[Entry] = &[
+const V1_CPU: &[FileEntry] = &[
     (FileId::CpuStat, ReadClass::Setting, Controller::Cpu, "cpu.stat"),
     (FileId::CfsQuota, ReadClass::Setting, Controller::Cpu, "cpu.cfs_quota_us"),
     (FileId::CfsPeriod, ReadClass::Setting, Controller::Cpu, "cpu.cfs_period_us"),
 ];
 /// Additional files of pods and containers.
-const V1_USAGE: &[Entry] =
+const V1_USAGE: &[FileEntry] =
     &[(FileId::AcctUsage, ReadClass::Counter, Controller::Cpuacct, "cpuacct.usage")];
 /// Additional files of containers.
-const V1_CONTAINER: &[Entry] = &[
+const V1_CONTAINER: &[FileEntry] = &[
     (FileId::CpuStatLocal, ReadClass::Setting, Controller::Cpu, "cpu.stat.local"),
     (FileId::CpuShares, ReadClass::Setting, Controller::Cpu, "cpu.shares"),
     (FileId::AcctStat, ReadClass::Counter, Controller::Cpuacct, "cpuacct.stat"),
@@ -74,11 +74,11 @@ const V1_CONTAINER: &[Entry] = &[
     (FileId::CpusetEffective, ReadClass::Slow, Controller::Cpuset, "cpuset.effective_cpus"),
 ];
 /// `cpu.stat` also contains the usage.
-const V2_CPU: &[Entry] = &[
+const V2_CPU: &[FileEntry] = &[
     (FileId::CpuStat, ReadClass::Counter, Controller::Cpu, "cpu.stat"),
     (FileId::CpuMax, ReadClass::Setting, Controller::Cpu, "cpu.max"),
 ];
-const V2_CONTAINER: &[Entry] = &[
+const V2_CONTAINER: &[FileEntry] = &[
     (FileId::CpuStatLocal, ReadClass::Setting, Controller::Cpu, "cpu.stat.local"),
     (FileId::CpuWeight, ReadClass::Setting, Controller::Cpu, "cpu.weight"),
     (FileId::CpuPressure, ReadClass::Slow, Controller::Cpu, "cpu.pressure"),
@@ -100,7 +100,7 @@ pub(crate) enum FileSet {
     Container,
 }
 
-fn entries(version: CgroupVersion, set: FileSet) -> impl Iterator<Item = &'static Entry> {
+fn entries(version: CgroupVersion, set: FileSet) -> impl Iterator<Item = &'static FileEntry> {
     let (cpu, usage, container) = match version {
         CgroupVersion::V1 => (V1_CPU, V1_USAGE, V1_CONTAINER),
         CgroupVersion::V2 => (V2_CPU, &[][..], V2_CONTAINER),

@@ -24,7 +24,7 @@ pub(crate) struct Governor {
 
 /// A change of the interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Change {
+pub(crate) struct IntervalChange {
     pub(crate) interval: Duration,
     /// CPU use of sampling, cores.
     pub(crate) used_cores: f64,
@@ -53,7 +53,7 @@ impl Governor {
 
     /// Records the CPU time of the sampler's thread so far, nanoseconds; `now` counts from any
     /// fixed moment.
-    pub(crate) fn observe(&mut self, now: Duration, cpu_ns: u64) -> Option<Change> {
+    pub(crate) fn observe(&mut self, now: Duration, cpu_ns: u64) -> Option<IntervalChange> {
         let (began, cpu_then) = *self.began.get_or_insert((now, cpu_ns));
         let watched = now.saturating_sub(began);
         // Longer intervals need a longer measurement: one tick more or less must not decide.
@@ -65,7 +65,7 @@ impl Governor {
         let interval = self.judged(used_cores);
         let changed = interval != self.interval;
         self.interval = interval;
-        changed.then_some(Change { interval, used_cores })
+        changed.then_some(IntervalChange { interval, used_cores })
     }
 
     fn judged(&self, used_cores: f64) -> Duration {

@@ -21,10 +21,10 @@ const COMING: Duration = Duration::from_secs(60);
 /// The bursts in force, shared by the actor and the plugin of the container runtime. The lock
 /// protects single writes, never a pass.
 #[derive(Debug, Clone, Default)]
-pub struct Resizes(Arc<Mutex<Table>>);
+pub struct Resizes(Arc<Mutex<ResizeTable>>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct ResizeTable {
     bursts: HashMap<PathBuf, Burst>,
     /// Cgroups with a burst, by the container's id or the pod's UID.
     cgroups: HashMap<Box<str>, PathBuf>,
@@ -158,12 +158,12 @@ impl Resizes {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, ResizeTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl ResizeTable {
     fn announce(&mut self, pod_uid: &str, name: &str, quota: Option<u64>) {
         let now = Instant::now();
         self.forget(now);

@@ -275,7 +275,7 @@ impl Writer {
         key: &Key,
         want: &Want,
         writes: &mut Writes,
-    ) -> Result<Option<Change>> {
+    ) -> Result<Option<ValueChange>> {
         let Pass { config, pods, now, .. } = pass;
         let version = config.hierarchy.version;
         let Some(directory) = directory(&config.hierarchy, key) else { return Ok(None) };
@@ -338,7 +338,7 @@ impl Writer {
         let (namespace, pod) = pod_name(pods, &key.0).unwrap_or_default();
         let written = Written { namespace, pod, inode, original, wrote: value.clone(), replaces };
         self.checkpoint.written.insert(key.clone(), written);
-        Ok((!is_there).then_some(Change { from: found.value, to: value }))
+        Ok((!is_there).then_some(ValueChange { from: found.value, to: value }))
     }
 }
 
@@ -373,12 +373,12 @@ enum Outcome {
 }
 
 /// A change of a setting.
-struct Change {
+struct ValueChange {
     from: String,
     to: String,
 }
 
-impl Change {
+impl ValueChange {
     /// Whether a quota or burst becomes smaller. No quota is larger than any.
     fn shrinks(&self) -> bool {
         let number =
@@ -393,7 +393,7 @@ impl Change {
 
 /// Sorts changes: first the ones to smaller values, children before parents, then the others,
 /// parents before children. A pod's value must cover its containers' at any moment.
-fn in_order(due: Vec<(&Key, Change)>) -> impl Iterator<Item = (&Key, Change)> {
+fn in_order(due: Vec<(&Key, ValueChange)>) -> impl Iterator<Item = (&Key, ValueChange)> {
     let (shrinking, growing): (Vec<_>, Vec<_>) =
         due.into_iter().partition(|(_, change)| change.shrinks());
     shrinking.into_iter().rev().chain(growing)
@@ -409,7 +409,8 @@ mod tests {
     fn a_pod_grows_before_its_containers_and_shrinks_after_them() {
         let keys = ["pod", "pod/a", "pod/b"].map(|path| (path.into(), Kind::Burst));
         let order = |values: [(&str, &str); 3]| {
-            let change = |(from, to): (&str, &str)| Change { from: from.into(), to: to.into() };
+            let change =
+                |(from, to): (&str, &str)| ValueChange { from: from.into(), to: to.into() };
             let due = keys.iter().zip(values.map(change)).collect();
             in_order(due).map(|(key, _)| key.0.display().to_string()).collect::<Vec<_>>()
         };
@@ -434,7 +435,7 @@ mod tests {
             let keys = keys.map(|path| (path.into(), Kind::Burst));
             let changed = (0..5).filter(|&at| now[at] != goal[at]);
             let due = changed.map(|at| {
-                (&keys[at], Change { from: now[at].to_string(), to: goal[at].to_string() })
+                (&keys[at], ValueChange { from: now[at].to_string(), to: goal[at].to_string() })
             });
             for (key, change) in in_order(due.collect()) {
                 let at = keys.iter().position(|of| of == key).unwrap();

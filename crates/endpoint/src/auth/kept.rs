@@ -38,10 +38,10 @@ pub(super) enum Answer {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Kept(HashMap<Key, Entry>);
+pub(super) struct Kept(HashMap<Key, KeptAccess>);
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct KeptAccess {
     access: Access,
     at: Instant,
     renewing: bool,
@@ -72,7 +72,7 @@ impl Kept {
             self.0.retain(|_, entry| now.saturating_duration_since(entry.at) < ALLOWED_FOR);
         }
         if self.0.len() < KEPT || self.0.contains_key(&key) {
-            self.0.insert(key, Entry { access, at: now, renewing: false });
+            self.0.insert(key, KeptAccess { access, at: now, renewing: false });
         }
     }
 

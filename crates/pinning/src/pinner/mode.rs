@@ -8,7 +8,7 @@ use std::time::Instant;
 use kernel_text::CpuSet;
 use placement::Uid;
 
-use crate::repairs::{Cause, Pause, Repairs};
+use crate::repairs::{Pause, PauseCause, Repairs};
 use crate::report::PinningStatus;
 use state_dir::Lock;
 
@@ -114,7 +114,7 @@ impl Mode {
     }
 
     /// Pods that are paused at `now`.
-    pub(super) fn paused(&self, now: Instant) -> BTreeMap<Uid, Cause> {
+    pub(super) fn paused(&self, now: Instant) -> BTreeMap<Uid, PauseCause> {
         match self {
             Self::Enforcing { granted, .. } => granted.repairs.paused(now),
             Self::Observing { .. } | Self::SteppedBack { .. } => BTreeMap::new(),

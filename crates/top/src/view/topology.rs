@@ -20,7 +20,7 @@ const SHARED: char = '.';
 const LEAST_OWNER: usize = 12;
 
 /// Socket, NUMA node and last-level cache.
-type Place = (Option<u32>, Option<u32>, Option<u32>);
+type CpuGroup = (Option<u32>, Option<u32>, Option<u32>);
 
 pub(super) fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
     let Some(frame) = &app.frame else { return Vec::new() };
@@ -30,7 +30,7 @@ pub(super) fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
     let owners = owners(frame);
     let letters: BTreeMap<&PodName, char> = names(&owners).into_iter().zip(letters()).collect();
     let letter = |cpu: u32| owners.get(&cpu).map_or(SHARED, |pod| letters[pod]);
-    let mut places: BTreeMap<Place, BTreeMap<u32, Vec<&CpuFrame>>> = BTreeMap::new();
+    let mut places: BTreeMap<CpuGroup, BTreeMap<u32, Vec<&CpuFrame>>> = BTreeMap::new();
     for cpu in &frame.node.cpus {
         let cores = places.entry((cpu.socket, cpu.numa_node, cpu.llc)).or_default();
         cores.entry(cpu.core.unwrap_or(cpu.cpu)).or_default().push(cpu);
@@ -95,7 +95,7 @@ fn owners(frame: &Frame) -> BTreeMap<u32, PodName> {
     of_one
 }
 
-fn place_title((socket, numa_node, llc): Place) -> String {
+fn place_title((socket, numa_node, llc): CpuGroup) -> String {
     let part = |name: &str, number: Option<u32>| number.map(|number| format!("{name} {number}"));
     let parts = [part("socket", socket), part("NUMA node", numa_node), part("L3 cache", llc)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
