@@ -22,7 +22,7 @@ use crate::exit::Failure;
 use crate::output;
 
 /// Maximum number of descriptors: two per cgroup of 250 pods with two containers and a sandbox.
-const MOST_DESCRIPTORS: u64 = 2000;
+const MAX_DESCRIPTORS: u64 = 2000;
 /// Maximum time for a running agent to release the lock.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(90);
 
@@ -87,7 +87,7 @@ pub(crate) fn descriptors(config: &Config, soft_limit: u64) -> u64 {
     match config.options.pinning {
         PinningMode::Off => 0,
         PinningMode::Observe | PinningMode::Enforce => {
-            (soft_limit.min(config.options.max_open_files) / 4).min(MOST_DESCRIPTORS)
+            (soft_limit.min(config.options.max_open_files) / 4).min(MAX_DESCRIPTORS)
         }
     }
 }

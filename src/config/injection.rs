@@ -1,7 +1,7 @@
 //! Meaning of the options about the environment of new containers.
 
 use ::injection::{InjectionRules, checked_profiles};
-use analysis::MOST_HEAP_SHARE;
+use analysis::MAX_HEAP_SHARE;
 
 use super::Options;
 use super::options::{InjectEnvMode, NriMode};
@@ -15,10 +15,10 @@ pub(super) fn resolve(options: &Options) -> Result<Option<InjectionRules>, Failu
     let profiles = checked_profiles(&options.inject_profiles)
         .map_err(|text| Failure::config(format!("injectProfiles: {text}")))?;
     let memory_share = options.inject_memory_share;
-    if !(memory_share > 0.0 && memory_share <= MOST_HEAP_SHARE) {
+    if !(memory_share > 0.0 && memory_share <= MAX_HEAP_SHARE) {
         return Err(Failure::config(format!(
             "--inject-memory-share: {memory_share} is out of range: expected a fraction in \
-             (0, {MOST_HEAP_SHARE}], e.g. 0.7"
+             (0, {MAX_HEAP_SHARE}], e.g. 0.7"
         )));
     }
     match (options.nri, options.inject_env) {

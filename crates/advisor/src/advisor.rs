@@ -23,7 +23,7 @@ use crate::workloads::Workloads;
 const EXPORT_EVERY: u64 = 10;
 
 /// A longer window is a gap: the agent was stopped, and the arrival times of the work are unknown.
-const LONGEST_WINDOW: Duration = Duration::from_secs(150);
+const MAX_WINDOW: Duration = Duration::from_secs(150);
 
 /// Shared by the task that feeds it and the handlers that query it.
 #[derive(Clone)]
@@ -193,7 +193,7 @@ impl NodeHistories {
             return;
         };
         self.window_began = Some(read_at);
-        let length = if length > LONGEST_WINDOW { Duration::ZERO } else { length };
+        let length = if length > MAX_WINDOW { Duration::ZERO } else { length };
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
         self.turn_to(latest);
         for (row, history) in

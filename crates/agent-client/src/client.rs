@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const LIMIT: usize = 64 << 20;
 
 /// Maximum size of the answer that gives the reason of a rejected request, bytes.
-const LONGEST_REASON: usize = 64 << 10;
+const MAX_REASON: usize = 64 << 10;
 
 /// Requests to the endpoint of one agent.
 pub struct AgentClient {
@@ -266,7 +266,7 @@ impl AnswerBody {
     async fn refused(mut self, status: StatusCode) -> Failure {
         let mut text = Vec::new();
         while let Ok(Some(part)) = self.next().await
-            && text.len() <= LONGEST_REASON
+            && text.len() <= MAX_REASON
         {
             text.extend_from_slice(&part);
         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::history::History;
 
 /// Minimum number of replayed periods: five busy seconds with the period of Kubernetes.
-const LEAST_PERIODS: u32 = 50;
+const MIN_PERIODS: u32 = 50;
 
 /// Forecasts by the labels of the container's series.
 pub type BurstForecasts = HashMap<Box<str>, BurstForecast>;
@@ -31,7 +31,7 @@ impl BurstForecast {
         if history.replayed_seconds() < after_seconds {
             return Vec::new();
         }
-        let enough = history.burst_shares().filter(|(_, count)| count.periods >= LEAST_PERIODS);
+        let enough = history.burst_shares().filter(|(_, count)| count.periods >= MIN_PERIODS);
         enough.filter_map(|(burst, count)| Some((burst, count.share()?))).collect()
     }
 

@@ -10,7 +10,7 @@ pub(crate) const EPSILON_NS: f64 = 1e3;
 const PERIODS_NS: (u64, u64) = (10_000_000, 1_000_000_000);
 
 /// Maximum length of the pattern, nanoseconds; a longer window repeats a shorter pattern.
-const LONGEST_PATTERN_NS: u64 = 1_600_000_000;
+const MAX_PATTERN_NS: u64 = 1_600_000_000;
 
 /// A window divided into periods.
 ///
@@ -31,7 +31,7 @@ impl Slots {
     pub(crate) fn of(window_ns: u64, period_ns: u64) -> Self {
         let own_ns = if period_ns == 0 { DEFAULT_PERIOD_NS } else { period_ns };
         let period_ns = own_ns.clamp(PERIODS_NS.0, PERIODS_NS.1);
-        let repeats = window_ns.div_ceil(LONGEST_PATTERN_NS).max(1);
+        let repeats = window_ns.div_ceil(MAX_PATTERN_NS).max(1);
         let pattern_ns = window_ns as f64 / repeats as f64;
         let pattern = (pattern_ns / period_ns as f64).round().max(1.0);
         let length_ns = (pattern_ns / pattern).max(1.0);

@@ -251,7 +251,7 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{HEAP_SHARE, MOST_HEAP_SHARE};
+    use crate::memory::{HEAP_SHARE, MAX_HEAP_SHARE};
 
     const MIB: u64 = 1 << 20;
 
@@ -387,7 +387,7 @@ mod tests {
         };
         assert_eq!(of(None, 0.5).as_deref(), Some("50MiB"));
         assert_eq!(of(Some(64 * MIB), 0.5).as_deref(), Some("80MiB"), "what the live set needs");
-        assert_eq!(of(None, MOST_HEAP_SHARE).as_deref(), Some("90MiB"));
+        assert_eq!(of(None, MAX_HEAP_SHARE).as_deref(), Some("90MiB"));
     }
 
     #[test]

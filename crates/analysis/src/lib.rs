@@ -29,7 +29,7 @@ pub use finding::{Finding, FindingKind, Severity};
 pub use grid::LIMITS_CORES;
 pub use history::{History, REPLAYED_SECONDS};
 pub use hysteresis::Steady;
-pub use memory::{Gogc, HEAP_SHARE, MOST_HEAP_SHARE, MemoryAdvice, memory_advice};
+pub use memory::{Gogc, HEAP_SHARE, MAX_HEAP_SHARE, MemoryAdvice, memory_advice};
 pub use patch::merged;
 pub use pod::{Member, PodQuota};
 pub use replay::{Bandwidth, Count, Replay};

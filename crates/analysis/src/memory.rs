@@ -29,7 +29,7 @@ pub struct MemoryAdvice {
 pub const HEAP_SHARE: f64 = 0.7;
 /// Maximum share of the limit for the heap, whatever the live set: above it the container is killed
 /// before the collector runs.
-pub const MOST_HEAP_SHARE: f64 = 0.9;
+pub const MAX_HEAP_SHARE: f64 = 0.9;
 /// Below this multiple of the live set the collector runs all the time.
 const LIVE_SET_FACTOR: f64 = 1.25;
 /// Share of the limit that must be free before GOGC is raised.
@@ -57,5 +57,5 @@ pub fn memory_advice(
 /// if that is more than is safe.
 pub(crate) fn soft_limit(limit: u64, live_set: u64, share: f64) -> Option<u64> {
     let wanted = (limit as f64 * share).max(live_set as f64 * LIVE_SET_FACTOR) as u64;
-    (wanted as f64 <= limit as f64 * MOST_HEAP_SHARE).then_some(wanted)
+    (wanted as f64 <= limit as f64 * MAX_HEAP_SHARE).then_some(wanted)
 }

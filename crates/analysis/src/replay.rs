@@ -17,7 +17,7 @@ pub struct Bandwidth {
 impl Bandwidth {
     /// Quota per period of the demand, nanoseconds.
     fn quota_ns(self, demand: &Demand) -> f64 {
-        (self.limit_cores * demand.slots.length_ns).max(LEAST_QUOTA_NS)
+        (self.limit_cores * demand.slots.length_ns).max(MIN_QUOTA_NS)
     }
 }
 
@@ -70,7 +70,7 @@ pub struct Replay {
 
 /// Smallest quota that the kernel accepts (`min_cfs_quota_period` in kernel/sched/core.c),
 /// nanoseconds; the kubelet rounds up.
-const LEAST_QUOTA_NS: f64 = 1e6;
+const MIN_QUOTA_NS: f64 = 1e6;
 
 /// Maximum backlog per thread, seconds: clients give up, and a closed loop never had more.
 const BACKLOG_SECONDS: f64 = 1.0;

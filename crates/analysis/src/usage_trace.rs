@@ -10,11 +10,11 @@ pub const READ_EVERY_NS: u64 = 20_000_000;
 pub const READINGS: usize = 101;
 
 /// Maximum gap between two readings, nanoseconds; a larger one hides too much.
-const LONGEST_GAP_NS: u64 = 3 * READ_EVERY_NS;
+const MAX_GAP_NS: u64 = 3 * READ_EVERY_NS;
 
 /// Maximum length of a window, nanoseconds; a longer one is too different from a trace of two
 /// seconds.
-const LONGEST_TRACED_NS: f64 = 2.5e9;
+const MAX_TRACED_NS: f64 = 2.5e9;
 
 /// Number of positions to try for a window, to find one with the same work.
 const STARTS: u64 = 16;
@@ -81,7 +81,7 @@ impl UsageTraces {
     /// Demand of a window with this work, from the newest trace that resembles it; `None` without
     /// one.
     pub(crate) fn demand(&self, work_ns: f64, slots: Slots, number: u64) -> Option<Demand> {
-        if slots.pattern_ns() * f64::from(slots.repeats) > LONGEST_TRACED_NS {
+        if slots.pattern_ns() * f64::from(slots.repeats) > MAX_TRACED_NS {
             return None;
         }
         self.0.iter().find_map(|trace| trace.demand(work_ns, slots, number))
@@ -100,7 +100,7 @@ impl UsageTrace {
         let (first, last) = (readings.first()?, readings.last()?);
         let is_dense = readings.windows(2).all(|pair| {
             let gap = pair[1].0.checked_sub(pair[0].0);
-            gap.is_some_and(|gap| gap <= LONGEST_GAP_NS) && pair[1].1 >= pair[0].1
+            gap.is_some_and(|gap| gap <= MAX_GAP_NS) && pair[1].1 >= pair[0].1
         });
         if !is_dense
             || last.0 - first.0 < (READINGS as u64 - 2) * READ_EVERY_NS

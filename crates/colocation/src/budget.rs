@@ -56,10 +56,10 @@ pub fn grown_cpus(budget: f64, current: usize, node_cpus: usize, floor: usize) -
 }
 
 /// Smallest quota that koordlet writes, microseconds per period.
-const LEAST_QUOTA_USEC: u64 = 2_000;
+const MIN_QUOTA_USEC: u64 = 2_000;
 
 /// Smallest change of a quota that is written, as a share of the capacity.
-const LEAST_CHANGE: f64 = 0.01;
+const MIN_CHANGE: f64 = 0.01;
 
 /// Quota for a budget, microseconds per period of `period_usec`; `None` if the change is too small
 /// to write. Growth over `current` is limited to a tenth of the capacity; `current` is `None` if
@@ -72,10 +72,10 @@ pub fn grown_quota_usec(
     period_usec: u64,
 ) -> Option<u64> {
     let usec = |cores: f64| (finite(cores).max(0.0) * period_usec as f64).round() as u64;
-    let wanted = usec(budget).max(LEAST_QUOTA_USEC);
+    let wanted = usec(budget).max(MIN_QUOTA_USEC);
     let Some(current) = current else { return Some(wanted) };
-    if wanted.abs_diff(current) < usec(capacity * LEAST_CHANGE) {
+    if wanted.abs_diff(current) < usec(capacity * MIN_CHANGE) {
         return None;
     }
-    Some(wanted.min(current.saturating_add(usec(capacity * GROWTH))).max(LEAST_QUOTA_USEC))
+    Some(wanted.min(current.saturating_add(usec(capacity * GROWTH))).max(MIN_QUOTA_USEC))
 }

@@ -166,7 +166,7 @@ pub struct Transition {
 }
 
 /// Maximum factor by which relapses lengthen [`Settings::loosen_after`].
-const LONGEST_PATIENCE: u32 = 16;
+const MAX_LOOSEN_FACTOR: u32 = 16;
 
 /// A quota helps if the harm falls to this part or below.
 const HELPS_BELOW: f64 = 0.9;
@@ -307,8 +307,8 @@ impl Controller {
     fn note_relapse(&mut self, now: Duration) {
         let soon = self.settings.loosen_after * self.patience;
         let Some(loosened) = self.loosened_at.take() else { return };
-        self.patience = match now.saturating_sub(loosened) <= soon {
-            true => (self.patience * 2).min(LONGEST_PATIENCE),
+        self.loosen_factor = match now.saturating_sub(loosened) <= soon {
+            true => (self.loosen_factor * 2).min(MAX_LOOSEN_FACTOR),
             false => 1,
         };
     }

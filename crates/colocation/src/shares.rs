@@ -3,7 +3,7 @@
 /// A pod's floor: this part of an equal share, so that an idle pod can start to work.
 const FLOOR_PART: f64 = 0.25;
 /// Upper bound of a pod's floor, cores.
-const MOST_FLOOR: f64 = 0.1;
+const MAX_FLOOR: f64 = 0.1;
 /// A pod may use this much more than it did: one that its quota holds back doubles its share with
 /// each reading.
 const ROOM: f64 = 2.0;
@@ -21,7 +21,7 @@ pub fn share_cores(budget: f64, used: &[Option<f64>]) -> Vec<f64> {
     let budget = if budget.is_finite() { budget.max(0.0) } else { 0.0 };
     let count = used.len() as f64;
     let equal = budget / count;
-    let floor = (equal * FLOOR_PART).min(MOST_FLOOR);
+    let floor = (equal * FLOOR_PART).min(MAX_FLOOR);
     let demand = |used: &Option<f64>| match used {
         // More than the budget makes no difference, and an infinite sum would.
         Some(used) => (used * ROOM).max(floor).min(budget),

@@ -43,7 +43,7 @@ pub fn render_within(rows: &[Vec<String>], right: Range<usize>, width: usize) ->
             return text;
         };
         let least = longest.unwrap_or(0).saturating_sub(1);
-        if widest <= width || least < LEAST_CELL {
+        if widest <= width || least < MIN_CELL {
             return text;
         }
         for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
@@ -53,7 +53,7 @@ pub fn render_within(rows: &[Vec<String>], right: Range<usize>, width: usize) ->
 }
 
 /// Least width to which a cell is cut.
-const LEAST_CELL: usize = 6;
+const MIN_CELL: usize = 6;
 
 /// Text of at most this length: names of pods differ at both ends.
 fn shortened(text: &str, most: usize) -> String {

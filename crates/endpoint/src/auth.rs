@@ -37,7 +37,7 @@ const STRANGERS: u64 = 60;
 /// longer.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of a token: a service account's has about one thousand.
-const LONGEST_TOKEN: usize = 8 << 10;
+const MAX_TOKEN: usize = 8 << 10;
 
 /// Answer of the API server for a token and a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,7 +203,7 @@ fn may_be_a_token(token: &str) -> bool {
         .filter(|part| !part.is_empty() && part.bytes().all(is_base64url))
         .count()
         == 3;
-    token.len() <= LONGEST_TOKEN && all_good && parts.next().is_none()
+    token.len() <= MAX_TOKEN && all_good && parts.next().is_none()
 }
 
 fn unauthorized() -> Response {
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn invalid_or_long_tokens_are_rejected_without_a_review() {
         assert!(may_be_a_token("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln-_"));
-        let long = format!("a.{}.c", "b".repeat(LONGEST_TOKEN));
+        let long = format!("a.{}.c", "b".repeat(MAX_TOKEN));
         for token in ["", "a", "a.b", "a..c", ".b.c", "a.b.", "a.b.c.d", "a.b c.d", "a.b+.c", &long]
         {
             assert!(!may_be_a_token(token), "{token:.40}");

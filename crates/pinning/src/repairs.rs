@@ -15,7 +15,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 const BORNE: usize = 5;
 /// Pause before the first new attempt; doubled for each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30 * 60);
+const MAX_PAUSE: Duration = Duration::from_secs(30 * 60);
 /// Once this time has passed since the end of a pause, the next pause is [`FIRST_PAUSE`] again.
 const FORGIVEN: Duration = Duration::from_secs(30 * 60);
 
@@ -86,7 +86,7 @@ impl Pause {
 
     /// Length of the pause: 1, 2, 4 … 30 minutes.
     fn length(&self) -> Duration {
-        FIRST_PAUSE.saturating_mul(1 << self.attempt.min(8)).min(LONGEST_PAUSE)
+        FIRST_PAUSE.saturating_mul(1 << self.attempt.min(8)).min(MAX_PAUSE)
     }
 
     /// [`Pause::length`] in minutes.

@@ -20,9 +20,9 @@ use crate::report::{PassReport, Trace};
 const REST: Duration = Duration::from_millis(50);
 
 /// Pause before the first restart after a panic; doubled for each further one, up to
-/// [`LONGEST_PAUSE`].
+/// [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Result of one round of the thread.
 #[derive(Debug)]
@@ -118,13 +118,13 @@ fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(R
             }
             report(Round::Panicked);
         }
-        if began.elapsed() > LONGEST_PAUSE {
+        if began.elapsed() > MAX_PAUSE {
             pause = FIRST_PAUSE;
         }
         if ready(&[node.stop.as_fd()], Instant::now() + pause) {
             return;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
         match Pinner::resume(config.clone(), Some(&tree)) {
             Ok(resumed) => pinner = Some(resumed),
             Err(error) => {

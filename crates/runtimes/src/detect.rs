@@ -15,7 +15,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Maximum number of threads blocked on unresponsive files; at this number detection stops until
 /// one returns.
-const MOST_HELD: usize = 8;
+const MAX_HELD: usize = 8;
 
 /// Detects runtimes of processes.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Detector {
     /// gone, its executable may not be read, or its files do not respond within half a second.
     pub fn detect(&mut self, pid: u32, machine: Machine) -> Option<Runtime> {
         self.held.retain(|(_, worker)| worker.answers.try_recv() == Err(TryRecvError::Empty));
-        if self.held.len() >= MOST_HELD || self.held.iter().any(|(held, _)| *held == pid) {
+        if self.held.len() >= MAX_HELD || self.held.iter().any(|(held, _)| *held == pid) {
             return None;
         }
         let worker = self.worker.take().or_else(|| {
@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(detector.detect(1, machine), None);
             assert!(detector.detect(this, machine).is_some());
         }
-        for pid in 2..=MOST_HELD as u32 {
+        for pid in 2..=MAX_HELD as u32 {
             detector.worker = Some(held(&gate));
             assert_eq!(detector.detect(pid, machine), None);
         }

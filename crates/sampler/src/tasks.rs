@@ -19,7 +19,7 @@ use crate::series::add;
 const BUDGET_OF_INTERVAL: u32 = 2000;
 /// Maximum number of threads of one container that are read; above it, their number and the bounds
 /// are absent.
-const MOST_THREADS: usize = cgroupfs::bounded::ENTRIES - 1;
+const MAX_THREADS: usize = cgroupfs::bounded::ENTRIES - 1;
 
 /// The scan of all containers' threads.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl TaskScan {
         self.tasks.clear();
         self.reader.threads(directory, &mut self.threads)?;
         self.cost.any_process |= !self.threads.is_empty();
-        if self.threads.len() <= MOST_THREADS {
+        if self.threads.len() <= MAX_THREADS {
             for &thread in &self.threads {
                 self.tasks.extend(self.reader.task(thread)?);
             }
@@ -112,7 +112,7 @@ impl TaskScan {
     /// Updates a row from the threads read.
     fn apply(&mut self, id: CgroupId, throttled: ThrottledTime, row: &mut ContainerRow) {
         let Self { containers, threads, tasks, .. } = self;
-        row.threads = (1..=MOST_THREADS).contains(&threads.len()).then_some(threads.len() as u64);
+        row.threads = (1..=MAX_THREADS).contains(&threads.len()).then_some(threads.len() as u64);
         row.first_pid = threads.first().map(|&(pid, _)| pid);
         row.runnable_threads = None;
         if tasks.is_empty() {

@@ -21,7 +21,7 @@ use snapshot::{NodeSnapshot, Published};
 const UID: &str = "00000000-0000-4000-8000-000000000001";
 
 /// Number of unlisted exited containers per pod that keep their own series.
-const MOST_UNLISTED: u32 = 8;
+const MAX_UNLISTED: u32 = 8;
 
 /// Event between two ticks.
 #[derive(Debug, Clone)]
@@ -215,7 +215,7 @@ impl World {
             Step::Rest(_) => {}
         }
         // With more unlisted exits, the oldest lose their names.
-        if self.ids - self.listed > MOST_UNLISTED {
+        if self.ids - self.listed > MAX_UNLISTED {
             self.list(names);
         }
     }

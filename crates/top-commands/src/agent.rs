@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Time between two requests for the advice, which changes slowly.
 const ADVICE_EVERY: Duration = Duration::from_secs(10);
 /// Maximum size of an event, bytes.
-const LONGEST_EVENT: usize = 64 << 20;
+const MAX_EVENT: usize = 64 << 20;
 
 /// The part of an agent's node to show.
 #[derive(Debug, Default)]
@@ -220,7 +220,7 @@ impl Events {
             let event: Vec<u8> = self.unread.drain(..end + 2).collect();
             frames.extend(frame(&event));
         }
-        if self.unread.len() > LONGEST_EVENT {
+        if self.unread.len() > MAX_EVENT {
             self.unread.clear();
         }
         frames

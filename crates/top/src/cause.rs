@@ -8,7 +8,7 @@ use crate::text;
 /// Time lost below which a container counts as undisturbed, seconds per second.
 const NOTEWORTHY: f64 = 0.005;
 /// Least width of a pod's name in a sentence.
-const LEAST_NAME: usize = 12;
+const MIN_NAME: usize = 12;
 
 /// The main cause of a container's delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Cause {
 pub(crate) fn sentence(row: &ContainerFrame, frame: &Frame, width: usize, look: Look) -> String {
     let name = format!("{}/{}", text::clean(&row.namespace), text::clean(&row.pod));
     let (rest, aggressor) = predicate(row, frame);
-    let least = if aggressor.is_empty() { LEAST_NAME } else { 2 * LEAST_NAME };
+    let least = if aggressor.is_empty() { MIN_NAME } else { 2 * MIN_NAME };
     let room = width.saturating_sub(rest.chars().count() + 2).max(least);
     let [name, aggressor] = text::shorten([&name, &aggressor], room, look);
     format!("{name}: {rest}{aggressor}")

@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Pause before the first restart; doubled for each further one, up to [`LONGEST_PAUSE`].
+/// Pause before the first restart; doubled for each further one, up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Calls `body` until it returns or the other end of `stopped` is dropped; calls it again after
 /// each panic. `panicked` is called after each panic. State that `body` leaves behind at a panic
@@ -19,13 +19,13 @@ pub fn keep_running(stopped: &Receiver<()>, mut panicked: impl FnMut(), mut body
             return;
         }
         panicked();
-        if began.elapsed() > LONGEST_PAUSE {
+        if began.elapsed() > MAX_PAUSE {
             pause = FIRST_PAUSE;
         }
         if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 

@@ -15,8 +15,8 @@ use crate::inputs::Inputs;
 use crate::pods::is_best_effort;
 use crate::scale::{Measured, Scalable, ScaleChange, ScaledQuotas, Scaling};
 use crate::setting::{Bandwidth, Kind};
-use crate::want::{LEAST_QUOTA_USEC, Want};
-use crate::writer::{Wanted, Writer, Writes};
+use crate::want::{MIN_QUOTA_USEC, Want};
+use crate::writer::{RequiredValues, Writer, Writes};
 
 /// Settings of burst.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -164,7 +164,7 @@ impl<'a> Member<'a> {
 
 /// The kubelet's quota for a limit (`MilliCPUToQuota` of pkg/kubelet/cm).
 fn quota_usec(millis: u64, period: u64) -> u64 {
-    (millis.saturating_mul(period) / 1000).max(LEAST_QUOTA_USEC)
+    (millis.saturating_mul(period) / 1000).max(MIN_QUOTA_USEC)
 }
 
 impl Bursts {

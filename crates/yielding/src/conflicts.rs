@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Time for which a foreign write counts, and how many are too many.
 const CONFLICT_WINDOW: Duration = Duration::from_secs(60);
-const MOST_CONFLICTS: usize = 5;
+const MAX_CONFLICTS: usize = 5;
 /// Time for which a feature only observes after too many conflicts.
 const CONFLICT_PAUSE: Duration = Duration::from_secs(600);
 
@@ -31,7 +31,7 @@ impl Conflicts {
         while self.passes.front().is_some_and(is_old) {
             self.passes.pop_front();
         }
-        if self.passes.len() > MOST_CONFLICTS {
+        if self.passes.len() > MAX_CONFLICTS {
             self.passes.clear();
             self.paused_until = Some(now + CONFLICT_PAUSE);
         }

@@ -11,7 +11,7 @@ use colocation::share_cores;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A share in force stays unless it grows by more than this factor. It shrinks at once.
-const LEAST_GROWTH: f64 = 1.1;
+const MIN_GROWTH: f64 = 1.1;
 
 /// Use and shares by pod cgroup.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Shares {
             |pod: &&PathBuf| self.used[*pod].iter().map(|&(_, cores)| cores).reduce(f64::max);
         let shares = share_cores(budget, &pods.iter().map(highest).collect::<Vec<_>>());
         for (&pod, share) in pods.iter().zip(shares) {
-            let stays = before.get(pod).filter(|&&old| (old..=old * LEAST_GROWTH).contains(&share));
+            let stays = before.get(pod).filter(|&&old| (old..=old * MIN_GROWTH).contains(&share));
             self.in_force.insert(pod.clone(), stays.copied().unwrap_or(share));
         }
         self.in_force.iter().map(|(pod, &share)| (pod.as_path(), share)).collect()

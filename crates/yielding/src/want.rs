@@ -24,7 +24,7 @@ pub(crate) enum Want {
 }
 
 /// The shortest quota that the kernel accepts, microseconds.
-pub(crate) const LEAST_QUOTA_USEC: u64 = 1_000;
+pub(crate) const MIN_QUOTA_USEC: u64 = 1_000;
 
 impl Want {
     /// The value to write over the original; `None` if the original is at least as strict.
@@ -48,7 +48,7 @@ impl Want {
             }
             Self::Quota(cores) => {
                 let now = Bandwidth::parse(&original.value, version, v1_period)?;
-                let usec = ((cores * now.period as f64) as u64).max(LEAST_QUOTA_USEC);
+                let usec = ((cores * now.period as f64) as u64).max(MIN_QUOTA_USEC);
                 let is_looser = now.quota.is_none_or(|quota| quota > usec);
                 is_looser.then(|| Bandwidth { quota: Some(usec), ..now }.value(version))
             }

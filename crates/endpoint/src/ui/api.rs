@@ -20,7 +20,7 @@ const POD_SECONDS: u64 = 300;
 const HISTORY_SECONDS: u64 = 60;
 const INTERFERENCE_SECONDS: u64 = 300;
 /// Maximum number of values in an answer of the history: a few megabytes of JSON.
-const MOST_VALUES: usize = 500_000;
+const MAX_VALUES: usize = 500_000;
 
 /// Reason for an answer without data.
 enum Refusal {
@@ -140,9 +140,9 @@ fn points(views: &Views, parameters: &Parameters) -> Answer {
     let frames = usize::try_from(span.as_secs()).unwrap_or(KEPT).min(KEPT);
     // A pod has at least one container.
     let values = rows * (measures.len() + aggressors) * frames;
-    if values > MOST_VALUES {
-        return Err(Refusal::Parameter(format!(
-            "{values} values are too many, at most {MOST_VALUES}: name pods with uid, name \
+    if values > MAX_VALUES {
+        return Err(Rejection::Parameter(format!(
+            "{values} values are too many, at most {MAX_VALUES}: name pods with uid, name \
              measures, or ask for fewer seconds or aggressors"
         )));
     }

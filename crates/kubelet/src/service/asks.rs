@@ -22,7 +22,7 @@ pub(super) const SPACING_AT_ONCE: Duration = Duration::from_millis(50);
 /// slow start.
 const EAGER_ATTEMPTS: u32 = 8;
 /// Delay from which the regular poll takes over.
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Time after which a cgroup that is no longer requested is dropped.
 const FORGET_AFTER: Duration = Duration::from_secs(120);
 /// Maximum number of cgroups, to bound memory; further requests share one entry.
@@ -154,7 +154,7 @@ fn is_resolved(index: &PodIndex, uid: &str, key: &str) -> bool {
 fn delay(attempts: u32) -> Option<Duration> {
     let doublings = attempts.saturating_sub(EAGER_ATTEMPTS).min(16);
     let delay = SPACING * (1 << doublings);
-    (delay < LONGEST_DELAY).then_some(delay)
+    (delay < MAX_DELAY).then_some(delay)
 }
 
 #[cfg(test)]
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(gaps[0], DEBOUNCE);
         assert!(gaps[1..].iter().is_sorted(), "{gaps:?}");
         assert!(gaps[1..=8].iter().all(|gap| *gap == SPACING), "{gaps:?}");
-        assert!(gaps.len() < 20 && *gaps.last().unwrap() < LONGEST_DELAY, "{gaps:?}");
+        assert!(gaps.len() < 20 && *gaps.last().unwrap() < MAX_DELAY, "{gaps:?}");
         assert!(asks.any() && asks.due().is_none());
     }
 

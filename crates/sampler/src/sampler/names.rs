@@ -18,7 +18,7 @@ const ASKED_FOR: Duration = Duration::from_secs(120);
 
 /// Maximum number of unnamed exited containers per pod with a series of their own; older ones are
 /// merged into one series of the pod.
-const MOST_EXITED: usize = 8;
+const MAX_EXITED: usize = 8;
 
 /// Kernel data about an unnamed cgroup, from the tree and `/proc`.
 struct InTree<'a> {
@@ -186,7 +186,7 @@ impl Sampler {
         let pod = gone.pod;
         self.names.exited.push(gone);
         let of_pod = |gone: &&ExitedUnnamed| gone.pod == pod;
-        if self.names.exited.iter().filter(of_pod).count() <= MOST_EXITED {
+        if self.names.exited.iter().filter(of_pod).count() <= MAX_EXITED {
             return;
         }
         let Some(oldest) = self.names.exited.iter().position(|gone| gone.pod == pod) else {

@@ -15,7 +15,7 @@ const LABEL: usize = 18;
 /// Width of a number after a strip.
 const NUMBER: usize = 7;
 /// Least time that fills a bar of the waits, seconds per second.
-const LEAST_FULL: f64 = 0.05;
+const MIN_FULL: f64 = 0.05;
 /// Waits by cause, with the trace.
 const WAITS: [(&str, Measure); 5] = [
     ("throttled above", Measure::ThrottledAncestor),
@@ -76,7 +76,7 @@ fn strips(app: &App, row: &ContainerFrame, width: usize) -> Vec<Line<'static>> {
     let values = |measure| app.history.values(&key, measure, KEPT);
     let peak = |measure| f64::from(largest(&values(measure)));
     let strip_width = width.saturating_sub(LABEL + 2 * NUMBER);
-    let full = waits.iter().map(|(_, measure)| peak(*measure)).fold(LEAST_FULL, f64::max);
+    let full = waits.iter().map(|(_, measure)| peak(*measure)).fold(MIN_FULL, f64::max);
     let heading = format!(
         "{:<LABEL$}{}{:>NUMBER$}{:>NUMBER$}",
         "last 5 minutes",

@@ -9,7 +9,7 @@ use crate::look::Look;
 use crate::text;
 
 /// Width that a longer name of the node keeps, as long as another part can be left out instead.
-const LEAST_NODE: usize = 20;
+const MIN_NODE: usize = 20;
 /// Distance between two facts.
 const GAP: usize = 2;
 
@@ -27,7 +27,7 @@ pub(super) fn line(app: &App, width: usize) -> Line<'static> {
         let facts: usize = facts.iter().map(|fact| GAP + fact.chars().count()).sum();
         width.saturating_sub(program.len() + paused.len() + facts)
     };
-    let least = LEAST_NODE.min(name.len());
+    let least = MIN_NODE.min(name.len());
     if room(program, &facts) < least {
         facts = self::facts(app, frame, false);
     }

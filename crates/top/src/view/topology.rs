@@ -17,7 +17,7 @@ const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ*";
 const SHARED: char = '.';
 
 /// Least width of an owner's name beside a long list of CPUs.
-const LEAST_OWNER: usize = 12;
+const MIN_OWNER: usize = 12;
 
 /// Socket, NUMA node and last-level cache.
 type CpuGroup = (Option<u32>, Option<u32>, Option<u32>);
@@ -48,7 +48,7 @@ pub(super) fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
         let cpus: Vec<u32> =
             owners.iter().filter(|(_, owner)| *owner == *pod).map(|(cpu, _)| *cpu).collect();
         let list = format!("  CPUs {}", CpuSet::from_iter(cpus));
-        let room = width.saturating_sub(2 + list.len()).max(LEAST_OWNER);
+        let room = width.saturating_sub(2 + list.len()).max(MIN_OWNER);
         let name = text::fit(&cause::pod(pod), room, app.look);
         lines.push(Line::raw(format!("{letter} {}{list}", name.trim_end())));
     }

@@ -18,13 +18,13 @@ const SETTINGS: &str = "cd /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.sli
      for d in $(find . -mindepth 1 -type d | sort); do for f in cpu.idle cpu.weight cpu.max cpuset.cpus.effective; do \
      echo \"$d $f $(cat $d/$f)\"; done; done";
 /// Best-effort pods keep two CPUs: with fewer than three, step 2 writes nothing.
-const LEAST_CPUS: usize = 3;
+const MIN_CPUS: usize = 3;
 
 /// All steps are taken while a service waits for best-effort pods. A kubelet that is restarted then
 /// starts, and no container restarts. The uninstall restores all settings.
 pub(super) fn steps_survive_the_kubelet(cluster: &Cluster) -> Result<String, ClusterError> {
     let cpus = cluster.in_node("nproc")?.trim().parse::<usize>().unwrap_or_default();
-    ensure(cpus >= LEAST_CPUS, || format!("the node has {cpus} CPUs; {LEAST_CPUS} are needed"))?;
+    ensure(cpus >= MIN_CPUS, || format!("the node has {cpus} CPUs; {MIN_CPUS} are needed"))?;
     start_batch(cluster)?;
     let before = settings(cluster)?;
     let values = ["profile=pin", "config.pinning=off", "config.bestEffort=enforce"];

@@ -13,7 +13,7 @@ const IMAGE: &str = "localhost/workload:test";
 /// Maximum time for the workload to start. The node is emulated.
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// Number of pods that the issue asks for.
-const LEAST_PODS: usize = 20;
+const MIN_PODS: usize = 20;
 
 /// Static pods: file name and manifest.
 pub(in super::super) fn static_pods() -> Vec<(&'static str, String)> {
@@ -39,7 +39,7 @@ pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
         let pods = cluster.get(&["pods"])?;
         let waiting: Vec<_> = items(&pods).filter(|pod| !is_running(pod)).map(name).collect();
         last = waiting.join(", ");
-        Ok(items(&pods).count() >= LEAST_PODS && waiting.is_empty())
+        Ok(items(&pods).count() >= MIN_PODS && waiting.is_empty())
     });
     let took =
         took.map_err(|error| ClusterError::Unexpected(format!("{error}: {last} do not run")))?;
@@ -50,7 +50,7 @@ pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
             && is_running(&pod))
     })?;
     let count = items(&cluster.get(&["pods"])?).count();
-    ensure(count >= LEAST_PODS, || format!("{count} pods"))?;
+    ensure(count >= MIN_PODS, || format!("{count} pods"))?;
     Ok(format!(
         "{count} pods run after {:.0} s, restart after {:.0} s",
         took.as_secs_f64(),
@@ -60,7 +60,7 @@ pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
 
 /// Creates the pods, unless a test has created them in this cluster.
 pub(in super::super) fn ensure_pods(cluster: &Cluster) -> Result<(), ClusterError> {
-    let exist = items(&cluster.get(&["pods"])?).count() >= LEAST_PODS;
+    let exist = items(&cluster.get(&["pods"])?).count() >= MIN_PODS;
     if exist { Ok(()) } else { create(cluster).map(drop) }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn there_are_pods_of_every_kind_and_at_least_twenty() {
         let text = manifests();
-        assert!(text.matches("kind: Pod").count() + static_pods().len() >= LEAST_PODS, "{text}");
+        assert!(text.matches("kind: Pod").count() + static_pods().len() >= MIN_PODS, "{text}");
         for kind in ["initContainers", "restartPolicy: Always", "limits", "resources: {}"] {
             assert!(text.contains(kind), "{kind}");
         }
