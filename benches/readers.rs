@@ -67,8 +67,8 @@ fn main() {
     std::thread::sleep(SETTLE);
     let start = lateness(&agent);
     std::thread::sleep(BEFORE);
-    let quiet = lateness(&agent);
-    println!("no readers: {}", Lateness::between(&start, &quiet));
+    let without_readers = lateness(&agent);
+    println!("no readers: {}", Lateness::between(&start, &without_readers));
     resident(&agent);
     let runtime = start_readers(agent.address());
     let resident_after_step = |_| {
@@ -76,7 +76,7 @@ fn main() {
         resident(&agent)
     };
     let resident: Vec<f64> = (0..STEPS).map(resident_after_step).collect();
-    let lateness = Lateness::between(&quiet, &lateness(&agent));
+    let lateness = Lateness::between(&without_readers, &lateness(&agent));
     drop(runtime);
     println!("with readers: {lateness}");
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -157,7 +157,7 @@ struct Bare {
 const BARE_CONTAINERS: usize = 400;
 
 /// Files by mount and name.
-type Wanted<'a> = Vec<(&'a PathBuf, &'a str)>;
+type Reads<'a> = Vec<(&'a PathBuf, &'a str)>;
 
 impl Bare {
     fn open(tree: &Tree, containers: usize) -> Self {
@@ -167,7 +167,7 @@ impl Bare {
         // No cpuacct.stat and no cpu.stat.local: those are read only after 10 ms of CPU time, and
         // after throttling.
         let stat = (cpu, "cpu.stat");
-        let (settings, of_pod, hot, slow): (Wanted<'_>, Wanted<'_>, Wanted<'_>, Wanted<'_>) =
+        let (settings, of_pod, hot, slow): (Reads<'_>, Reads<'_>, Reads<'_>, Reads<'_>) =
             match version {
                 CgroupVersion::V1 => (
                     vec![(cpu, "cpu.cfs_quota_us"), (cpu, "cpu.cfs_period_us")],

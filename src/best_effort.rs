@@ -89,7 +89,7 @@ pub(crate) fn start(
 pub(crate) fn drain(
     config: &Config,
     hierarchy: &Hierarchy,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<usize, Failure> {
     let actor = actor_config(config, hierarchy);
     let failed = |error: &Error| {
@@ -103,7 +103,7 @@ pub(crate) fn drain(
         .make()
         .map_err(|error| Failure::unavailable(format!("--state-dir: {}", chain(&error))))?;
     // An agent that restores everything itself leaves nothing to do here.
-    yielding::restore(&actor, patience).map_err(|error| failed(&error))
+    yielding::restore(&actor, timeout).map_err(|error| failed(&error))
 }
 
 /// Returns whether nothing is left to restore.

@@ -45,7 +45,7 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
 pub(crate) fn tree(config: &Config, hierarchy: &Hierarchy) -> Arc<KubepodsTree> {
     let options = TreeOptions {
         named_roots: config.options.kubepods.iter().cloned().collect(),
-        // Pinning refuses to write beside another kubelet with running pods. If cpuset is another
+        // Pinning does not write beside another kubelet with running pods. If cpuset is another
         // hierarchy, it has a tree of its own.
         other_roots: config.options.pinning != PinningMode::Off
             && hierarchy.cpuset.as_ref() == Some(&hierarchy.cpu),

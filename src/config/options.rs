@@ -79,7 +79,7 @@ pub(crate) struct Options {
     /// The node's /sys
     #[arg(long, help_heading = "Node", value_name = "DIR", default_value = "/sys")]
     pub(crate) sys_root: PathBuf,
-    /// Kubepods root: the kubelet's top cgroup, relative to the hierarchy, e.g. kubepods.slice
+    /// Kubepods root, relative to the hierarchy, e.g. kubepods.slice
     /// [default: detected]
     #[arg(long, help_heading = "Node", value_name = "PATH")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -61,7 +61,7 @@ enum WaitSource {
 
 /// Counters at the last window.
 #[derive(Debug, Clone, Copy, Default)]
-struct Marks {
+struct LastCounters {
     used_ns: u64,
     /// Time throttled by its own quota, nanoseconds.
     throttled_ns: u64,
@@ -71,7 +71,7 @@ struct Marks {
     contention_ns: Option<(WaitSource, u64)>,
 }
 
-impl Marks {
+impl LastCounters {
     fn of(row: &ContainerRow) -> Self {
         let cfs = row.cfs.unwrap_or_default();
         Self {
@@ -92,11 +92,11 @@ impl Marks {
 #[derive(Debug, Default)]
 pub(crate) struct ContainerHistory {
     history: History,
-    marks: Option<Marks>,
+    last_counters: Option<LastCounters>,
     sums: Sums,
-    /// Whether the next gain of the lower bound covers windows in which the number of threads was
+    /// Whether the next delta of the lower bound covers windows in which the number of threads was
     /// unknown.
-    is_gain_unknown: bool,
+    is_delta_unknown: bool,
     /// Own and lowest limit, cores.
     limits: (Option<f64>, Option<f64>),
     live_set: Option<f64>,
@@ -119,20 +119,20 @@ pub(crate) struct ContainerHistory {
 impl ContainerHistory {
     /// Adds the counts since the last window.
     pub(crate) fn observe(&mut self, row: &ContainerRow, length_ns: u64, after_seconds: u64) {
-        let now = Marks::of(row);
-        let Some(then) = self.marks.replace(now).filter(|_| length_ns > 0) else { return };
+        let now = LastCounters::of(row);
+        let Some(then) = self.last_counters.replace(now).filter(|_| length_ns > 0) else { return };
         let own_limit = own_limit_cores(row);
         let has_quota = row.cfs.is_some() && own_limit.is_some();
-        let gained = |of: fn(&Marks) -> u64| of(&now).saturating_sub(of(&then));
-        let used_ns = gained(|marks| marks.used_ns);
-        let ancestor_ns = Some(gained(|marks| marks.ancestor_ns))
+        let gained = |of: fn(&LastCounters) -> u64| of(&now).saturating_sub(of(&then));
+        let used_ns = gained(|last_counters| last_counters.used_ns);
+        let ancestor_ns = Some(gained(|last_counters| last_counters.ancestor_ns))
             .filter(|&time_ns| may_be_its_own(time_ns, used_ns));
         let ancestor_ns = ancestor_ns.unwrap_or(0);
         let window = Window {
             used_ns,
-            throttled_ns: gained(|marks| marks.throttled_ns) + ancestor_ns,
-            periods: has_quota.then(|| gained(|marks| marks.periods)),
-            throttled_periods: has_quota.then(|| gained(|marks| marks.throttled)),
+            throttled_ns: gained(|last_counters| last_counters.throttled_ns) + ancestor_ns,
+            periods: has_quota.then(|| gained(|last_counters| last_counters.periods)),
+            throttled_periods: has_quota.then(|| gained(|last_counters| last_counters.throttled)),
             period_ns: row.period_usec.map_or(0, |usec| usec * 1000),
             length_ns,
         };
@@ -173,11 +173,11 @@ impl ContainerHistory {
                 used_ns.saturating_mul(threads.saturating_sub(1))
             }
             (WaitSource::RunDelay, None) => {
-                self.is_gain_unknown = true;
+                self.is_delta_unknown = true;
                 return;
             }
         };
-        if gained_ns == 0 || !std::mem::take(&mut self.is_gain_unknown) {
+        if gained_ns == 0 || !std::mem::take(&mut self.is_delta_unknown) {
             self.sums.add_waits(used_ns, gained_ns, own_wait_ns);
         }
     }

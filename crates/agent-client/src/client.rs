@@ -56,7 +56,7 @@ pub struct AnswerBody {
 
 /// Body of an answer without data.
 #[derive(Deserialize)]
-struct Refusal {
+struct Rejection {
     error: String,
 }
 
@@ -175,7 +175,7 @@ impl AgentClient {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(answer.failed(&format!(
                 "{status}: set --token-file to the token of a user with permission to get this path"
             ))),
-            status => Err(answer.refused(status).await),
+            status => Err(answer.rejected(status).await),
         }
     }
 
@@ -263,15 +263,15 @@ impl AnswerBody {
     }
 
     /// An answer without data: the reason that the agent gives, or else the most likely one.
-    async fn refused(mut self, status: StatusCode) -> Failure {
+    async fn rejected(mut self, status: StatusCode) -> Failure {
         let mut text = Vec::new();
         while let Ok(Some(part)) = self.next().await
             && text.len() <= MAX_REASON
         {
             text.extend_from_slice(&part);
         }
-        let reason = match serde_json::from_slice::<Refusal>(&text) {
-            Ok(Refusal { error }) => error.chars().filter(|char| !char.is_control()).collect(),
+        let reason = match serde_json::from_slice::<Rejection>(&text) {
+            Ok(Rejection { error }) => error.chars().filter(|char| !char.is_control()).collect(),
             Err(_) => "not an agent of this version, or one with --ui=off".to_owned(),
         };
         self.failed(&format!("{status}: {reason}"))
@@ -354,7 +354,7 @@ mod tests {
         // connection.
         let text = error(b"GET /", b"\x15\x03\x03\x00\x02\x02\x32");
         assert!(text.contains("serves HTTPS: set --tls-cert"), "{text}");
-        // What follows need not be text.
+        // The rest is not always text.
         let text = error(b"GET /", b"\x15\x03\x03\xff\xff");
         assert!(text.contains("serves HTTPS: set --tls-cert"), "{text}");
     }

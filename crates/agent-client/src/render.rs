@@ -187,9 +187,9 @@ mod tests {
 
     #[test]
     fn a_container_without_findings_is_reported_as_such() {
-        let mut quiet = row("shop", "cart", "app");
-        quiet.findings.clear();
-        let text = table(&AdviceReport { objective: 0.01, containers: vec![quiet] });
+        let mut without_findings = row("shop", "cart", "app");
+        without_findings.findings.clear();
+        let text = table(&AdviceReport { objective: 0.01, containers: vec![without_findings] });
         assert!(text.contains("· nothing to change so far"), "{text}");
     }
 

@@ -89,7 +89,7 @@ pub struct History {
     usage: Usage,
     /// Whether the last window was idle and left every candidate's state unchanged. Another idle
     /// window will not change it either, and counts no periods.
-    is_at_rest: bool,
+    is_idle: bool,
 }
 
 impl Default for History {
@@ -103,7 +103,7 @@ impl Default for History {
             number: 0,
             traces: UsageTraces::default(),
             usage: Usage::default(),
-            is_at_rest: false,
+            is_idle: false,
         }
     }
 }
@@ -128,10 +128,10 @@ impl History {
         block.length_ns += window.length_ns;
         block.windows += 1;
         block.throttled_windows += u16::from(window.is_throttled());
-        if self.is_at_rest && window.is_idle() {
+        if self.is_idle && window.is_idle() {
             return;
         }
-        self.is_at_rest = window.is_idle();
+        self.is_idle = window.is_idle();
         let (candidates, demand) =
             (Candidates(limit_cores), window.demand(&self.traces, self.number));
         for (at, state) in self.states.iter_mut().enumerate() {
@@ -141,7 +141,7 @@ impl History {
             if candidates.was_enough(at) && !window.is_throttled() {
                 count.throttled_at_most = count.throttled;
             }
-            self.is_at_rest &= *state == before;
+            self.is_idle &= *state == before;
             block.add(at, count);
         }
     }
@@ -234,12 +234,12 @@ impl History {
         }
         self.period = (period_ns, 0);
         (self.blocks, self.newest) = (vec![Block::new()], 0);
-        (self.states, self.is_at_rest) = ([Replay::default(); CANDIDATES], false);
+        (self.states, self.is_idle) = ([Replay::default(); CANDIDATES], false);
     }
 
     fn follow_limit(&mut self, limit_cores: Option<f64>) {
         self.limit_cores = limit_cores;
-        self.is_at_rest = false;
+        self.is_idle = false;
         for at in LIMITS_CORES.len()..CANDIDATES {
             for block in &mut self.blocks {
                 (block.periods[at], block.throttled[at]) = (0, 0);

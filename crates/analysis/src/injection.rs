@@ -196,7 +196,7 @@ impl Request {
     /// containers. `None` for `false`.
     ///
     /// # Errors
-    /// The first name that is no variable.
+    /// The first name that is not a variable.
     pub fn parse(
         variables: &str,
         containers: Option<&str>,

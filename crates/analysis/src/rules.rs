@@ -172,7 +172,7 @@ fn claims_cpus(facts: &Facts) -> bool {
     facts.claims_cpus || facts.runtime.as_ref().is_some_and(|runtime| runtime.claims_cpus)
 }
 
-/// Without a claim: for its CPUs, a higher limit is no remedy.
+/// Only without a claim: a higher limit does not help against the throttling of claimed CPUs.
 fn throttled_by_ancestor(facts: &Facts) -> Answer {
     if claimed_cpus_throttled(facts).is_some() {
         return None;

@@ -38,7 +38,7 @@ pub enum Role {
     /// A cgroup that a kubelet or a known runtime created. Never [`CgroupPath::Nested`]: these come
     /// and go with the container's application and are not part of the tree.
     Known(CgroupPath),
-    /// A child of a pod that is no known runtime's container, such as Kata's.
+    /// A child of a pod that no known runtime has created, such as Kata's.
     Foreign {
         /// UID of the pod.
         pod: Box<str>,

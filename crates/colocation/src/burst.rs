@@ -197,15 +197,15 @@ impl Default for BurstLimits {
 /// Reason why a container gets no burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ineligible {
-    /// It has exclusive CPUs.
+    /// The container has exclusive CPUs.
     Exclusive,
-    /// It is best effort.
+    /// The pod is best effort.
     BestEffort,
-    /// Its own cgroup has no quota.
+    /// The container's own cgroup has no quota.
     NoQuota,
-    /// Its own quota rarely throttles it.
+    /// The quota rarely throttles the container.
     NotThrottled,
-    /// It is too busy to save budget for a burst.
+    /// The container is too busy to save budget for a burst.
     Busy,
     /// The replay predicts too little gain.
     NoGain,

@@ -192,7 +192,7 @@ pub struct Controller {
     /// Time of the last loosening, to recognize a relapse.
     loosened_at: Option<Duration>,
     /// Factor of `loosen_after`: doubled by each relapse, so that the target does not oscillate.
-    patience: u32,
+    loosen_factor: u32,
     halvings: Halvings,
 }
 
@@ -227,7 +227,7 @@ impl Controller {
             unharmed_since: None,
             signal_at: None,
             loosened_at: None,
-            patience: 1,
+            loosen_factor: 1,
             halvings: Halvings::default(),
         }
     }
@@ -297,15 +297,15 @@ impl Controller {
         }
         let since = *self.unharmed_since.get_or_insert(now);
         let unharmed = now.saturating_sub(since);
-        if unharmed < self.settings.loosen_after * self.patience {
+        if unharmed < self.settings.loosen_after * self.loosen_factor {
             return None;
         }
         self.loosen(now, unharmed, node_cpus)
     }
 
-    /// Lengthens the patience if harm returned soon after a restriction was loosened.
+    /// Doubles the factor if harm returned soon after a restriction was loosened.
     fn note_relapse(&mut self, now: Duration) {
-        let soon = self.settings.loosen_after * self.patience;
+        let soon = self.settings.loosen_after * self.loosen_factor;
         let Some(loosened) = self.loosened_at.take() else { return };
         self.loosen_factor = match now.saturating_sub(loosened) <= soon {
             true => (self.loosen_factor * 2).min(MAX_LOOSEN_FACTOR),
@@ -325,7 +325,7 @@ impl Controller {
             return None;
         }
         let target = self.loosened(node_cpus);
-        let restart = self.settings.loosen_after * self.patience;
+        let restart = self.settings.loosen_after * self.loosen_factor;
         self.unharmed_since = Some(match target.step() == self.target.step() {
             true => now.saturating_sub(restart.saturating_sub(self.settings.tighten_after)),
             false => now,

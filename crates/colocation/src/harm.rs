@@ -37,7 +37,7 @@ impl HarmMeter {
     /// Reads the counters of a snapshot. `is_best_effort` takes a namespace and a pod name. Returns
     /// `None` for the first snapshot, for one without new counters, and while nothing is traced.
     ///
-    /// Waits for pods that the trace lumps together as `other` count for nobody.
+    /// Waits for pods that the trace sums up as `other` are not counted.
     pub fn read(
         &mut self,
         snapshot: &NodeSnapshot,

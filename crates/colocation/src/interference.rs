@@ -42,7 +42,7 @@ pub struct PairMeter(WaitMeter);
 
 impl PairMeter {
     /// Reads the counters of a snapshot. `is_best_effort` takes a namespace and a pod name; such
-    /// pods are no victims. Returns `None` for the first snapshot, for one without new counters,
+    /// pods are not victims. Returns `None` for the first snapshot, for one without new counters,
     /// and while nothing is traced.
     pub fn read(
         &mut self,
@@ -95,26 +95,26 @@ fn facts(snapshot: &NodeSnapshot, pod: &PodKey, reading: &Reading) -> Aggressor 
     }
 }
 
-/// Why a pod takes more CPU than its neighbors can spare.
+/// Reason why a pod takes more CPU than its neighbors can spare.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cause {
-    /// It uses more than it requests, so the scheduler placed too much beside it.
+    /// The pod uses more than it requests, so the scheduler placed too much beside it.
     RequestBelowUse {
         /// CPU request, cores.
         request_cores: f64,
         /// CPU use, cores.
         used_cores: f64,
     },
-    /// More of its threads run at once than its limit can pay for.
+    /// More threads run at once than the CPU limit can pay for.
     ParallelismAboveLimit {
         /// Runnable threads.
         threads: u64,
         /// CPU limit, cores.
         limit_cores: f64,
     },
-    /// It stays within its request: only another node helps.
+    /// The pod stays within its request: only another node helps.
     WithinRequest,
-    /// Its request is unknown, and nothing else explains the use.
+    /// The request is unknown, and nothing else explains the use.
     UnknownRequest,
 }
 

@@ -125,7 +125,7 @@ struct Waited {
     best_effort: bool,
     contended_ns: u64,
     self_ns: u64,
-    /// Largest number of threads; `None` if it is unknown, which is no bound.
+    /// Largest number of threads; `None` if it is unknown: it then bounds nothing.
     threads: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Gains of the trace's counters: who waited for whom, and CPU use, since the last reading.
+//! Deltas of the trace's counters: who waited for whom, and CPU use, since the last reading.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct WaitMeter {
     read_at: Option<Instant>,
 }
 
-/// Gains since the last reading.
+/// Deltas since the last reading.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) elapsed: Duration,

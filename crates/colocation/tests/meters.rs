@@ -199,8 +199,8 @@ fn pressure(
     interference: Vec<InterferenceRow>,
 ) -> Vec<PressureRow> {
     let node = snapshot(now, mode, interference, Vec::new());
-    let labelled = |(row, waits): &Waiting| (row.identity.labels.clone(), Arc::new(*waits));
-    let by_labels = containers.iter().map(labelled).collect();
+    let labeled = |(row, waits): &Waiting| (row.identity.labels.clone(), Arc::new(*waits));
+    let by_labels = containers.iter().map(labeled).collect();
     let waits = NodeWaits { containers: by_labels, ..(*node.waits).clone() };
     let rows: Vec<ContainerRow> = containers.iter().map(|(row, _)| row.clone()).collect();
     meter.read(now, &waits, &rows)

@@ -40,7 +40,7 @@ pub(super) struct Finding {
     level: Level,
     /// The observation.
     found: String,
-    /// The remedy; absent if none is needed, or if `found` ends with it.
+    /// The remedy; absent if there is nothing to do, or if `found` ends with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }

@@ -32,7 +32,7 @@ const fn kind(type_: &'static str, reason: &'static str, action: &'static str) -
 
 static PINNED: EventKind = kind("Normal", "CpusPinned", "Pin");
 static RELEASED: EventKind = kind("Normal", "CpusReleased", "Release");
-static REFUSED: EventKind = kind("Warning", "CpusRejected", "Pin");
+static REJECTED: EventKind = kind("Warning", "CpusRejected", "Pin");
 static REPAIRED: EventKind = kind("Warning", "CpusetRepaired", "Repair");
 static STEPPED_BACK: EventKind = kind("Warning", "PinningSteppedBack", "StepBack");
 static POD_STEPPED_BACK: EventKind = kind("Warning", "PodSteppedBack", "StepBack");
@@ -60,9 +60,10 @@ impl Message {
             PodOutcome::Released => {
                 (&RELEASED, "Released exclusive CPUs; running in the shared pool".to_owned())
             }
-            PodOutcome::Rejected(reason) => {
-                (&REFUSED, format!("Exclusive CPUs rejected: {reason}; running in the shared pool"))
-            }
+            PodOutcome::Rejected(reason) => (
+                &REJECTED,
+                format!("Exclusive CPUs rejected: {reason}; running in the shared pool"),
+            ),
             PodOutcome::SteppedBack { cause, minutes } => (
                 &POD_STEPPED_BACK,
                 format!(

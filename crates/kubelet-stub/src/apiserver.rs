@@ -116,7 +116,7 @@ impl ApiServerStub {
         pod["metadata"]["resourceVersion"] = version.into();
         let uid = pod["metadata"]["uid"].as_str().expect("a pod with a UID").to_owned();
         let known = cluster.pods.insert(uid, pod.clone()).is_some();
-        cluster.tell(if known { "MODIFIED" } else { "ADDED" }, &pod);
+        cluster.notify(if known { "MODIFIED" } else { "ADDED" }, &pod);
     }
 
     /// Registers a token with its user and the paths that this user may get.
@@ -154,7 +154,7 @@ impl ApiServerStub {
         let mut cluster = self.cluster();
         let Some(mut pod) = cluster.pods.remove(uid) else { return };
         pod["metadata"]["resourceVersion"] = cluster.next_version().into();
-        cluster.tell("DELETED", &pod);
+        cluster.notify("DELETED", &pod);
     }
 
     /// Sends a bookmark, which carries only a newer resource version.
@@ -163,7 +163,7 @@ impl ApiServerStub {
         let version = cluster.next_version();
         let bookmark =
             json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": version}});
-        cluster.tell("BOOKMARK", &bookmark);
+        cluster.notify("BOOKMARK", &bookmark);
     }
 
     /// Ends all watches as the server does at its timeout: the stream simply ends.
@@ -240,7 +240,7 @@ impl Cluster {
         self.version.to_string()
     }
 
-    fn tell(&mut self, kind: &str, object: &Value) {
+    fn notify(&mut self, kind: &str, object: &Value) {
         let event = json!({"type": kind, "object": object});
         self.history.push((self.version, event.clone()));
         self.watches.retain(|watch| watch.send(event.clone()).is_ok());

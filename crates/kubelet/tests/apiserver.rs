@@ -136,7 +136,7 @@ async fn a_watch_rejected_with_gone_lists_again() {
 
 /// 429 with Retry-After: the client waits for the given time, and every attempt is counted.
 #[tokio::test]
-async fn retry_after_is_honoured_and_every_attempt_counted() {
+async fn retry_after_is_honored_and_every_attempt_counted() {
     let (node, server) = cluster().await;
     // Longer than the first backoff, whatever its jitter.
     server.throttle(1, 5);

@@ -195,7 +195,7 @@ pub struct Container {
     pub restart_count: u32,
     /// Whether no further run starts before the kubelet reports it: the container is running, or
     /// has ended for good.
-    pub settled: bool,
+    pub is_final: bool,
 }
 
 /// Minimum CPU limit with a quota, millicores: the kubelet sets at least 1 ms per 100 ms
@@ -289,7 +289,7 @@ impl Pod {
     pub fn leaves_only_its_sandbox(&self, lives: impl Fn(&str) -> bool) -> bool {
         let is_accounted_for = |container: &Container| {
             let Some(id) = &container.id else { return false };
-            container.settled && (container.state != ContainerState::Running || lives(id))
+            container.is_final && (container.state != ContainerState::Running || lives(id))
         };
         !self.containers.is_empty() && self.containers.iter().all(is_accounted_for)
     }

@@ -24,7 +24,7 @@ fn one(pod: &str) -> Arc<Pod> {
 fn a_sidecar_is_found_among_the_init_statuses() {
     let pod = recorded("sidecar");
     let summary: Vec<_> =
-        pod.containers.iter().map(|c| (&*c.name, c.kind, c.state, c.settled)).collect();
+        pod.containers.iter().map(|c| (&*c.name, c.kind, c.state, c.is_final)).collect();
     assert_eq!(
         summary,
         [
@@ -60,7 +60,7 @@ fn an_ephemeral_container_has_its_own_list() {
 fn a_crashed_container_is_found_by_either_id_and_is_not_settled() {
     let pod = recorded("crashloop");
     let bad = &pod.containers[0];
-    assert_eq!((bad.restart_count, bad.settled), (2, false));
+    assert_eq!((bad.restart_count, bad.is_final), (2, false));
     for id in [
         "c5300b7dcee017f7df1f3f1120aeaf3fff152695c35375013e4c38ddbbaa98c5",
         "e449266ee76fb9443882c80f63a8436bccdff0416e839a0f6447a7f1399347a3",

@@ -61,7 +61,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// The event's bit; 0 for the two values that are no event.
+/// The event's bit; 0 for the two values that are not events.
 fn bit(event: Event) -> i32 {
     match event {
         Event::Unknown | Event::Last => 0,

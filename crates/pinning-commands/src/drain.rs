@@ -7,13 +7,13 @@ use console::Failure;
 use kubelet::chain;
 use pinning::{DrainConfig, DrainOutcome, Error};
 
-/// Returns all exclusive CPUs to the shared pool, waiting up to `patience` for a running agent to
+/// Returns all exclusive CPUs to the shared pool, waiting up to `timeout` for a running agent to
 /// release the lock. Returns the outcome as text.
 ///
 /// # Errors
 /// The cgroups that could not be restored.
-pub fn drain(config: &DrainConfig, patience: Duration) -> Result<String, Failure> {
-    let outcome = pinning::drain(config, patience).map_err(|error| failure(&error))?;
+pub fn drain(config: &DrainConfig, timeout: Duration) -> Result<String, Failure> {
+    let outcome = pinning::drain(config, timeout).map_err(|error| failure(&error))?;
     outcome_text(outcome, &config.node.state_dir)
 }
 

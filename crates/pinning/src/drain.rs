@@ -65,14 +65,14 @@ pub enum DrainOutcome {
 ///
 /// # Errors
 /// No cpusets here, a checkpoint whose cgroups are all missing, or an agent that cannot be asked.
-/// Also an agent that does not release the lock within `patience`.
-pub fn drain(config: &DrainConfig, patience: Duration) -> Result<DrainOutcome> {
+/// Also an agent that does not release the lock within `timeout`.
+pub fn drain(config: &DrainConfig, timeout: Duration) -> Result<DrainOutcome> {
     let state_dir = &config.node.state_dir;
     let request = DrainRequest::of(state_dir);
     let asked = fs::create_dir_all(state_dir)
         .map_err(|error| FileError::on("make", state_dir)(error).into())
         .and_then(|()| request.make());
-    let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + patience)?;
+    let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + timeout)?;
     let found = match Checkpoint::read(state_dir) {
         Ok(found) => found
             .filter(|checkpoint| !is_of_another_boot(checkpoint, &config.node.proc_root))

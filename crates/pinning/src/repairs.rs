@@ -126,14 +126,14 @@ impl Repairs {
 
     /// Pauses each pod with too many repairs or failures, or the node if most of its pods are
     /// paused.
-    pub(crate) fn judge(&mut self, pods: &BTreeSet<&Uid>, now: Instant) -> Judgement {
+    pub(crate) fn judge(&mut self, pods: &BTreeSet<&Uid>, now: Instant) -> NewPauses {
         self.pods.retain(|uid, trouble| pods.contains(uid) && trouble.is_remembered(now));
-        let mut judgement = Judgement::default();
+        let mut pauses = NewPauses::default();
         for (uid, trouble) in &mut self.pods {
             if let Some(cause) = trouble.is_too_often(now) {
                 let pause = Pause::after(trouble.pause, cause, now);
                 *trouble = Trouble { pause: Some(pause), ..Trouble::default() };
-                judgement.pods.push((uid.clone(), pause));
+                pauses.pods.push((uid.clone(), pause));
             }
         }
         for cause in [PauseCause::Rewritten, PauseCause::WriteFailed] {
@@ -142,10 +142,10 @@ impl Repairs {
             if paused > 1 && paused * 2 > pods.len() {
                 let pause = Pause::after(self.node, cause, now);
                 *self = Self { pods: BTreeMap::new(), node: Some(pause) };
-                return Judgement { pods: Vec::new(), node: Some(pause) };
+                return NewPauses { pods: Vec::new(), node: Some(pause) };
             }
         }
-        judgement
+        pauses
     }
 
     /// Pods that are paused at `now`.
@@ -159,7 +159,7 @@ impl Repairs {
 
 /// Pauses that start now.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Judgement {
+pub(crate) struct NewPauses {
     pub(crate) pods: Vec<(Uid, Pause)>,
     pub(crate) node: Option<Pause>,
 }
@@ -213,8 +213,8 @@ mod tests {
         rewritten: &[Uid],
         start: Instant,
         seconds: std::ops::Range<u64>,
-    ) -> Judgement {
-        let mut last = Judgement::default();
+    ) -> NewPauses {
+        let mut last = NewPauses::default();
         for second in seconds {
             let now = start + Duration::from_secs(second);
             rewritten.iter().for_each(|uid| repairs.rewritten(uid, "a".into(), now));
@@ -227,8 +227,8 @@ mod tests {
     fn a_few_in_a_minute_are_borne_and_more_are_that_pods_alone() {
         let (start, all) = (Instant::now(), uids(3));
         let mut repairs = Repairs::default();
-        assert_eq!(rewrite(&mut repairs, &all, &all[..1], start, 0..5), Judgement::default());
-        let judgement = rewrite(&mut repairs, &all, &all[..1], start, 5..6);
+        assert_eq!(rewrite(&mut repairs, &all, &all[..1], start, 0..5), NewPauses::default());
+        let pauses = rewrite(&mut repairs, &all, &all[..1], start, 5..6);
         let pods: Vec<_> =
             pauses.pods.iter().map(|(uid, pause)| (uid.clone(), pause.cause)).collect();
         assert_eq!((pods, pauses.node), (vec![(all[0].clone(), PauseCause::Rewritten)], None));
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn failures_of_most_pods_pause_the_whole_node() {
         let (start, all) = (Instant::now(), uids(3));
-        let judgement = rewrite(&mut Repairs::default(), &all, &all[..2], start, 0..6);
+        let pauses = rewrite(&mut Repairs::default(), &all, &all[..2], start, 0..6);
         assert!(
             pauses.pods.is_empty()
                 && pauses.node.is_some_and(|pause| pause.cause == PauseCause::Rewritten)
@@ -277,7 +277,7 @@ mod tests {
             let now = start + Duration::from_secs(13 * n);
             repairs.rewritten(&all[0], "a".into(), now);
             repairs.failed(&all[0], now);
-            assert_eq!(repairs.judge(&all.iter().collect(), now), Judgement::default());
+            assert_eq!(repairs.judge(&all.iter().collect(), now), NewPauses::default());
         }
         repairs.judge(&BTreeSet::new(), start);
         assert!(repairs.pods.is_empty());
@@ -287,6 +287,6 @@ mod tests {
     fn each_cgroup_once_is_no_rival_however_many_there_are() {
         let (now, all, mut repairs) = (Instant::now(), uids(1), Repairs::default());
         (0..50).for_each(|n| repairs.rewritten(&all[0], format!("container{n}").into(), now));
-        assert_eq!(repairs.judge(&all.iter().collect(), now), Judgement::default());
+        assert_eq!(repairs.judge(&all.iter().collect(), now), NewPauses::default());
     }
 }

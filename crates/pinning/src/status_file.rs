@@ -34,7 +34,8 @@ pub fn not_in_effect(state_dir: &Path, proc_root: &Path) -> Result<Option<String
     Ok(is_current.then_some(status.not_in_effect))
 }
 
-/// Writes the status, unless there is no state directory: an agent that only observes makes none.
+/// Writes the status, unless there is no state directory: an agent that only observes does not
+/// create it.
 ///
 /// # Errors
 /// A state directory that cannot be written.

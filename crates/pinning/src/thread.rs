@@ -169,9 +169,9 @@ fn pass_until_stopped(mut pinner: Pinner, node: &mut PassInputs, report: &mut im
 
 fn log(trace: Trace<'_>) {
     match trace {
-        Trace::Intent(steps) => tracing::debug!(?steps, "next writes"),
-        Trace::Done(step) => tracing::debug!(?step, "done"),
-        Trace::Committed => tracing::debug!("committed"),
+        Trace::Intent(steps) => tracing::debug!(?steps, "planned the next writes"),
+        Trace::Done(step) => tracing::debug!(?step, "applied a step"),
+        Trace::Committed => tracing::debug!("wrote the checkpoint"),
     }
 }
 

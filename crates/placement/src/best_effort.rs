@@ -13,23 +13,23 @@ use crate::topology::{Cpu, Topology};
 #[must_use]
 pub fn narrow(topology: &Topology, pool: &CpuSet, cpus: usize) -> CpuSet {
     let mut nodes = nodes(topology, pool);
-    let (mut chosen, mut turn) = (Vec::new(), 0);
+    let (mut chosen, mut at_node) = (Vec::new(), 0);
     let mut idle = 0;
     while cpus >= chosen.len() + 2 && idle < nodes.len() {
-        match pair(&nodes[turn]) {
+        match pair(&nodes[at_node]) {
             Some(at) => {
-                chosen.extend(nodes[turn].drain(at..at + 2).map(|cpu| cpu.id));
+                chosen.extend(nodes[at_node].drain(at..at + 2).map(|cpu| cpu.id));
                 idle = 0;
             }
             None => idle += 1,
         }
-        turn = (turn + 1) % nodes.len();
+        at_node = (at_node + 1) % nodes.len();
     }
     while chosen.len() < cpus && nodes.iter().any(|node| !node.is_empty()) {
-        if !nodes[turn].is_empty() {
-            chosen.push(nodes[turn].remove(0).id);
+        if !nodes[at_node].is_empty() {
+            chosen.push(nodes[at_node].remove(0).id);
         }
-        turn = (turn + 1) % nodes.len();
+        at_node = (at_node + 1) % nodes.len();
     }
     chosen.into_iter().collect()
 }

@@ -134,7 +134,7 @@ impl<R: Row> Table<R> {
     }
 
     /// Applies changes, and returns the rows. `columns` has the place of each column of the file in
-    /// [`Row`], if it is known here. `None` if the bytes are no changes of these rows.
+    /// [`Row`], if it is known here. `None` if the bytes do not encode such changes.
     pub(crate) fn decode(
         &mut self,
         input: &mut Input<'_>,

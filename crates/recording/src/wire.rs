@@ -15,7 +15,7 @@ pub(crate) fn zigzag(number: i32) -> u64 {
     u64::from(((number << 1) ^ (number >> 31)).cast_unsigned())
 }
 
-/// Bytes that are read from the front. Each method returns `None` if they are no such value.
+/// Bytes that are read from the front. Each method returns `None` if they encode no value.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {

@@ -163,7 +163,7 @@ fn log(seen: &mut Seen, report: &BestEffortReport) {
     if let Some(change) = &report.transition {
         let (from, to) = (change.from.step().number(), change.to.step().number());
         let target = format!("{:?}", change.to);
-        tracing::info!(from, to, reason = %change.reason, target, "best-effort pods");
+        tracing::info!(from, to, reason = %change.reason, target, "changed the restrictions of best-effort pods");
     }
     for error in seen.new_errors(&report.writes) {
         tracing::warn!(error, "failed to write a setting of a best-effort pod");

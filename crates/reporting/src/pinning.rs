@@ -53,8 +53,8 @@ fn log_if_changed(last: &mut Option<PinningStatus>, report: &PassReport) {
         return;
     }
     match report.stepped_back.keys().any(|(scope, _)| *scope == "node") {
-        true => tracing::warn!(status = %now, "pinning"),
-        false => tracing::info!(status = %now, "pinning"),
+        true => tracing::warn!(status = %now, "the status of pinning changed"),
+        false => tracing::info!(status = %now, "the status of pinning changed"),
     }
     *last = Some(now.clone());
 }

@@ -381,7 +381,7 @@ impl LastCounters {
                 let before =
                     self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
                 let all_ns = above.throttled_ns - before;
-                // Only the excess over its own: the quotas need not have run out at the same time.
+                // Only the excess over its own: the quotas may have run out at different times.
                 (self.ancestor_throttle.advance(own_ns, all_ns), 0, all_ns)
             }
         };

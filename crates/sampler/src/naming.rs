@@ -362,12 +362,12 @@ mod tests {
     }
 
     fn index(id: &str, state: ContainerState) -> PodIndex {
-        let settled = state == ContainerState::Running;
+        let is_final = state == ContainerState::Running;
         let app = Container {
             name: "app".into(),
             id: Some(id.into()),
             state,
-            settled,
+            is_final,
             ..Container::default()
         };
         let pod =

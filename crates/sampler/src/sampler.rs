@@ -165,11 +165,11 @@ impl Sampler {
             let until =
                 [self.read_again(now), poll].into_iter().flatten().fold(deadline, Instant::min);
             let left = until.saturating_duration_since(now);
-            let causes = self.wake.wait(left);
-            let stop = causes.contains(&Some(Wakeup::Stop));
+            let wakeups = self.wake.wait(left);
+            let stop = wakeups.contains(&Some(Wakeup::Stop));
             self.tree.now = Instant::now();
-            for cause in causes.into_iter().flatten() {
-                match cause {
+            for wakeup in wakeups.into_iter().flatten() {
+                match wakeup {
                     Wakeup::Tree => {
                         self.tree.poll(&mut self.reader.errors);
                         self.handle_events();

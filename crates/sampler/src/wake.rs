@@ -61,9 +61,9 @@ impl Wake {
         Ok(process)
     }
 
-    /// Waits; returns the causes, none on a timeout.
+    /// Waits for events; returns only `None` on a timeout.
     pub(crate) fn wait(&self, timeout: Duration) -> [Option<Wakeup>; AT_ONCE] {
-        let mut causes = [None; AT_ONCE];
+        let mut wakeups = [None; AT_ONCE];
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
@@ -71,15 +71,15 @@ impl Wake {
         let mut buffer = [const { MaybeUninit::<Event>::uninit() }; AT_ONCE];
         // EINTR is treated as a timeout: the caller checks the clock.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) else {
-            return causes;
+            return wakeups;
         };
-        for (cause, event) in causes.iter_mut().zip(events) {
-            *cause = Some(match event.data.u64() {
+        for (wakeup, event) in wakeups.iter_mut().zip(events) {
+            *wakeup = Some(match event.data.u64() {
                 TREE => Wakeup::Tree,
                 STOP => Wakeup::Stop,
                 id => Wakeup::Exit(CgroupId::from_u64(id)),
             });
         }
-        causes
+        wakeups
     }
 }

@@ -187,7 +187,7 @@ fn running(name: &str, number: u32) -> Container {
         name: name.into(),
         id,
         state: ContainerState::Running,
-        settled: true,
+        is_final: true,
         ..Container::default()
     }
 }
@@ -346,7 +346,7 @@ fn sandboxes_of_failing_pods_are_not_unmapped_containers() {
     assert_eq!(node.counts(), (0, 1, 0));
     // Between two runs: the next list must not change the result.
     let between =
-        Container { settled: false, state: ContainerState::Waiting, ..restarted("app", 2, 3) };
+        Container { is_final: false, state: ContainerState::Waiting, ..restarted("app", 2, 3) };
     node.list(std::slice::from_ref(&between));
     node.ticks(60);
     assert_eq!(node.counts(), (0, 1, 0));

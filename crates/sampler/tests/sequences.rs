@@ -29,7 +29,7 @@ enum Step {
     /// The running container uses CPU time and is throttled: microseconds and periods.
     Count { usage: u64, throttled: u64, periods: u64 },
     /// The pod's quota throttles the running container, microseconds.
-    Deny(u64),
+    ThrottlePod(u64),
     /// The runtime kills the container and starts it again under another id.
     Restart,
     /// The same directory is created again: same name, other inode, counters from zero.
@@ -39,19 +39,19 @@ enum Step {
     /// The kubelet lists all runs of the container under its name, including the ended ones.
     Name,
     /// Nothing happens for this many ticks, after which nothing in the pod is read any more.
-    Rest(u32),
+    Idle(u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0u64..3_000_000, 0u64..500_000, 0u64..20)
             .prop_map(|(usage, throttled, periods)| Step::Count { usage, throttled, periods }),
-        1 => (0u64..500_000).prop_map(Step::Deny),
+        1 => (0u64..500_000).prop_map(Step::ThrottlePod),
         1 => Just(Step::Restart),
         1 => Just(Step::Recreate),
         1 => Just(Step::Stop),
         1 => Just(Step::Name),
-        1 => (1u32..20).prop_map(Step::Rest),
+        1 => (1u32..20).prop_map(Step::Idle),
     ]
 }
 
@@ -125,7 +125,7 @@ impl World {
     }
 
     fn write(&self) {
-        let Some((id, [usage, throttled, periods, denied])) = &self.live else { return };
+        let Some((id, [usage, throttled, periods, by_pod])) = &self.live else { return };
         let stat = format!(
             "usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnr_periods {periods}\nnr_throttled {periods}\n\
              throttled_usec {throttled}\n"
@@ -134,17 +134,17 @@ impl World {
         self.count(
             &self.pod.join(id),
             "cpu.stat.local",
-            &format!("throttled_usec {}\n", throttled + denied),
+            &format!("throttled_usec {}\n", throttled + by_pod),
         );
         self.write_pod();
     }
 
     /// Writes the pod's own file, which also counts ended containers.
     fn write_pod(&self) {
-        let [usage, _, _, denied] = self.truth;
+        let [usage, _, _, by_pod] = self.truth;
         let stat = format!(
             "usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\nnr_periods 1\nnr_throttled 1\n\
-             throttled_usec {denied}\n"
+             throttled_usec {by_pod}\n"
         );
         self.count(&self.pod, "cpu.stat", &stat);
     }
@@ -193,11 +193,11 @@ impl World {
                 add(&mut self.truth, [*usage, *throttled, *periods, 0]);
                 self.write();
             }
-            Step::Deny(denied) => {
+            Step::ThrottlePod(by_pod) => {
                 // A throttled container ran before, and will run again.
                 let Some((_, counters)) = &mut self.live else { return };
-                add(counters, [1, 0, 0, *denied]);
-                add(&mut self.truth, [1, 0, 0, *denied]);
+                add(counters, [1, 0, 0, *by_pod]);
+                add(&mut self.truth, [1, 0, 0, *by_pod]);
                 self.write();
             }
             Step::Restart => {
@@ -212,7 +212,7 @@ impl World {
             }
             Step::Stop => drop(self.stop()),
             Step::Name => self.list(names),
-            Step::Rest(_) => {}
+            Step::Idle(_) => {}
         }
         // With more unlisted exits, the oldest lose their names.
         if self.ids - self.listed > MAX_UNLISTED {
@@ -259,7 +259,7 @@ proptest! {
         let mut last = Counters::default();
         for step in steps.iter().chain([&Step::Name]) {
             world.apply(step, &names);
-            let ticks = if let Step::Rest(ticks) = step { *ticks } else { 1 };
+            let ticks = if let Step::Idle(ticks) = step { *ticks } else { 1 };
             for _ in 0..ticks {
                 now += Duration::from_secs(1);
                 sampler.tick(now);

@@ -123,7 +123,7 @@ static ALWAYS_INLINE u32 hash(u64 a, u64 b)
 }
 
 /*
- * Functions that are not static are verified once, by themselves, instead of anew in each state that they are called
+ * Functions that are not static are verified once, by themselves, not again in each state that they are called
  * in; they take and return numbers only. Without them the verifier gives up at a million instructions.
  */
 
@@ -247,7 +247,7 @@ static ALWAYS_INLINE void observe(u32 *counts, const volatile u64 *bounds, u64 n
 struct level {
 	u64 css;   /* serial number of its cgroup's cpu state */
 	u64 total; /* cumulative time in which it or one above it was throttled; 0: never was */
-	u64 start; /* of the throttle in force, for a run queue that a task is leaving; 0: none is */
+	u64 start; /* of the throttle in force, for a run queue that a task is leaving; 0: none */
 	u64 pelt;  /* the PELT clock; 0: the total counts no time without a task, and needs no scaling */
 	u64 tasks; /* that are on it, where the PELT clock is read */
 	u64 now;

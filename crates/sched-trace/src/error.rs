@@ -29,7 +29,7 @@ pub enum StartError {
     LockedDown(#[source] io::Error),
     /// The verifier rejected the program.
     #[error("the kernel's verifier rejected the program: {log}")]
-    VerifierRefused {
+    VerifierRejected {
         /// Last lines of the verifier's log.
         log: String,
         /// The kernel's error.
@@ -62,7 +62,7 @@ impl StartError {
             Self::NoThrottleFields => "no_throttle_fields",
             Self::NotPermitted(_) => "not_permitted",
             Self::LockedDown(_) => "locked_down",
-            Self::VerifierRefused { .. } => "verifier_refused",
+            Self::VerifierRejected { .. } => "verifier_rejected",
             Self::UnsupportedKernel(_) => "unsupported_kernel",
             Self::Maps(..) => "no_tables",
             Self::Attach(_) => "attach_failed",
@@ -79,7 +79,7 @@ impl StartError {
             Self::NotPermitted(_) => "add the capabilities BPF and PERFMON, and run as root",
             Self::LockedDown(_) => "boot without lockdown=confidentiality",
             Self::NoThrottleFields
-            | Self::VerifierRefused { .. }
+            | Self::VerifierRejected { .. }
             | Self::UnsupportedKernel(_)
             | Self::Attach(_) => "use another kernel (6.1, 6.12 and 6.18 are tested)",
             Self::Maps(..) => "give the agent more memory",
@@ -92,16 +92,16 @@ impl StartError {
     pub(crate) fn on_load(error: EbpfError, is_locked_down: bool) -> Self {
         match error {
             EbpfError::MapError(MapError::CreateError { name, io_error }) => {
-                refused(io_error, is_locked_down, |error| Self::Maps(name, error))
+                rejected(io_error, is_locked_down, |error| Self::Maps(name, error))
             }
             EbpfError::MapError(MapError::SyscallError(SyscallError { call, io_error })) => {
-                refused(io_error, is_locked_down, |error| Self::Maps(call.to_owned(), error))
+                rejected(io_error, is_locked_down, |error| Self::Maps(call.to_owned(), error))
             }
             // The first BPF call of all: a missing permission shows up here.
             EbpfError::BtfError(BtfError::LoadError { io_error, .. })
                 if is_permission(&io_error) =>
             {
-                refused(io_error, is_locked_down, Self::NotPermitted)
+                rejected(io_error, is_locked_down, Self::NotPermitted)
             }
             EbpfError::ProgramError(error) => Self::on_verify(error, is_locked_down),
             error => Self::UnsupportedKernel(error),
@@ -116,12 +116,12 @@ impl StartError {
                 // Without the capability the kernel rejects the program before the verifier runs,
                 // or at its first read of the kernel.
                 if log.is_empty() || is_permission(&io_error) && is_locked_down {
-                    return refused(io_error, is_locked_down, |source| Self::VerifierRefused {
+                    return rejected(io_error, is_locked_down, |source| Self::VerifierRejected {
                         log,
                         source,
                     });
                 }
-                Self::VerifierRefused { log, source: io_error }
+                Self::VerifierRejected { log, source: io_error }
             }
             error => Self::UnsupportedKernel(error.into()),
         }
@@ -133,7 +133,7 @@ impl StartError {
             ProgramError::SyscallError(SyscallError { io_error, .. })
                 if is_permission(&io_error) =>
             {
-                refused(io_error, is_locked_down, Self::NotPermitted)
+                rejected(io_error, is_locked_down, Self::NotPermitted)
             }
             error => Self::Attach(error),
         }
@@ -145,7 +145,7 @@ fn is_permission(error: &io::Error) -> bool {
 }
 
 /// Distinguishes missing permissions from any other error.
-fn refused(
+fn rejected(
     error: io::Error,
     is_locked_down: bool,
     otherwise: impl FnOnce(io::Error) -> StartError,

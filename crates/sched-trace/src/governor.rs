@@ -43,7 +43,7 @@ pub(crate) struct Governor {
     budget: f64,
     mode: TraceMode,
     phase: Phase,
-    calm_bursts: u32,
+    cheap_bursts: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +64,7 @@ impl Phase {
 impl Governor {
     /// A governor for a newly attached program. `budget`: its share of the CPUs' time.
     pub(crate) fn new(budget: f64, now: Instant) -> Self {
-        Self { budget, mode: TraceMode::Continuous, phase: Phase::on(now), calm_bursts: 0 }
+        Self { budget, mode: TraceMode::Continuous, phase: Phase::on(now), cheap_bursts: 0 }
     }
 
     pub(crate) fn mode(&self) -> TraceMode {
@@ -132,10 +132,10 @@ impl Governor {
     }
 
     fn end_burst(&mut self, now: Instant, length: Duration, share: f64) -> Action {
-        self.calm_bursts =
-            if share <= self.budget * WELL_WITHIN { self.calm_bursts + 1 } else { 0 };
-        if self.calm_bursts >= CHEAP_BURSTS {
-            self.calm_bursts = 0;
+        self.cheap_bursts =
+            if share <= self.budget * WELL_WITHIN { self.cheap_bursts + 1 } else { 0 };
+        if self.cheap_bursts >= CHEAP_BURSTS {
+            self.cheap_bursts = 0;
             self.mode = TraceMode::Continuous;
             self.phase = Phase::on(now);
             return Action::Keep;

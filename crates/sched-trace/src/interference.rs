@@ -30,7 +30,7 @@ struct Victim {
 /// One aggressor of a victim.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rank {
-    /// Time added since the last call of `settle`, nanoseconds.
+    /// Time added since the last call of `update_series`, nanoseconds.
     fresh_ns: u64,
     /// Total with exponential decay, nanoseconds.
     recent_ns: f64,
@@ -55,9 +55,9 @@ impl InterferenceTable {
 
     /// Ranks the pods, creates series for new leaders, and adds the new time to its series or to
     /// `other`.
-    pub(crate) fn settle(&mut self, elapsed_secs: f64) {
+    pub(crate) fn update_series(&mut self, elapsed_secs: f64) {
         let fade = 0.5f64.powf(elapsed_secs / HALF_LIFE_SECS);
-        self.victims.values_mut().for_each(|victim| victim.settle(fade));
+        self.victims.values_mut().for_each(|victim| victim.update_series(fade));
     }
 
     /// Removes pods that no longer exist, both as victims and as aggressors.
@@ -81,7 +81,7 @@ impl InterferenceTable {
 }
 
 impl Victim {
-    fn settle(&mut self, fade: f64) {
+    fn update_series(&mut self, fade: f64) {
         for rank in self.pods.values_mut() {
             rank.recent_ns = rank.recent_ns * fade + rank.fresh_ns as f64;
         }
@@ -153,7 +153,7 @@ mod tests {
     /// Adds the waits that each aggressor caused in one second.
     fn second(table: &mut InterferenceTable, waits: &[(Aggressor, u64)]) {
         waits.iter().for_each(|&(aggressor, ns)| table.add(VICTIM, aggressor, ns));
-        table.settle(1.0);
+        table.update_series(1.0);
     }
 
     fn series(table: &InterferenceTable) -> BTreeMap<Aggressor, u64> {
@@ -205,7 +205,7 @@ mod tests {
         let mut table = InterferenceTable::default();
         let leaders: Vec<_> = (10..15).map(|number| (pod(number), 1000 * MS)).collect();
         second(&mut table, &leaders);
-        table.settle(HALF_LIFE_SECS * 10.0);
+        table.update_series(HALF_LIFE_SECS * 10.0);
         second(&mut table, &[(pod(2), 20 * MS)]);
         assert_eq!(series(&table)[&pod(2)], 20 * MS);
     }
@@ -224,7 +224,7 @@ mod tests {
         let mut table = InterferenceTable::default();
         second(&mut table, &[(pod(2), 20 * MS), (pod(3), 20 * MS)]);
         table.add(PodId(2), pod(1), 20 * MS);
-        table.settle(1.0);
+        table.update_series(1.0);
         table.retain(|id| id != PodId(2));
         assert_eq!(
             table.rows().map(|row| (row.victim, row.aggressor)).collect::<Vec<_>>(),

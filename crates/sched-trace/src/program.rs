@@ -246,7 +246,7 @@ mod tests {
         let cpus = Cpus::read(sys_root).unwrap();
         let error =
             Program::load_object(&object_that_no_verifier_takes(), sys_root, &cpus).unwrap_err();
-        assert_eq!(error.reason(), "verifier_refused", "{error:?}");
+        assert_eq!(error.reason(), "verifier_rejected", "{error:?}");
         assert!(error.to_string().contains("unreachable insn 1"), "{error}");
     }
 

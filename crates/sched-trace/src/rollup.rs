@@ -88,7 +88,7 @@ impl Rollup {
             sample.age += 1;
             self.take_pair(key, sample, owners, sample.age > max_age)
         });
-        self.interference.settle(elapsed_secs);
+        self.interference.update_series(elapsed_secs);
     }
 
     /// Returns whether the sample must stay in the batch.

@@ -46,7 +46,7 @@ pub trait Owners {
 pub struct RunDelay {
     /// Id of the container.
     pub container: ContainerId,
-    /// Gain since the last report, nanoseconds; ignored in the first report.
+    /// Delta since the last report, nanoseconds; ignored in the first report.
     pub gained_ns: u64,
 }
 

@@ -97,7 +97,7 @@ impl CheckedFile {
     }
 }
 
-/// FNV-1a, 64 bits. Detects torn and edited files; it need not resist an attacker, who would need
+/// FNV-1a, 64 bits. Detects torn and edited files. It does not resist an attacker, who would need
 /// root.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {

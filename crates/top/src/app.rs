@@ -17,10 +17,10 @@ const KEPT_IN_PAUSE: usize = 600;
 /// The view in front.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum View {
-    /// Who waits, and for what.
+    /// Pods that wait, by cause.
     #[default]
     Victims,
-    /// For whom others wait.
+    /// Pods that others wait for.
     Aggressors,
     /// One container of a pod.
     Detail(Key),

@@ -14,7 +14,7 @@ use crate::burst::{BurstReport, BurstSettings, Bursts};
 use crate::inputs::Inputs;
 use crate::resize::Resizes;
 use crate::setting::{Feature, Kind};
-use crate::writer::{AllWrites, Pass, Wanted, Writer};
+use crate::writer::{AllWrites, Pass, RequiredValues, Writer};
 
 /// Value of `--best-effort` or `--burst`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,9 +76,9 @@ impl ActorConfig {
 /// Whether a feature writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
-    /// Its decisions are written.
+    /// The feature writes its decisions to cgroups.
     Enforcing,
-    /// It only decides, for this reason.
+    /// The feature only decides and reports, for this reason.
     Observing(String),
 }
 
@@ -130,7 +130,7 @@ impl Actor {
             },
             |row| Class::of(row, &best_effort, &inputs.exclusive_pods),
         );
-        let mut wanted = Wanted::new();
+        let mut wanted = RequiredValues::new();
         let mut yielded = (config.best_effort != Switch::Off).then(|| {
             let mode = self.writer.mode(config, Feature::BestEffort, now, inputs.draining);
             let (report, more) =

@@ -17,7 +17,7 @@ use crate::pods::{BestEffort, may_have_quota};
 use crate::setting::Kind;
 use crate::shares::Shares;
 use crate::want::Want;
-use crate::writer::{Wanted, Writes};
+use crate::writer::{RequiredValues, Writes};
 
 /// Result of one pass for best-effort pods.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Yielding {
         cpus: &CpuSet,
         usage: &Usage,
         mode: Mode,
-    ) -> (BestEffortReport, Wanted) {
+    ) -> (BestEffortReport, RequiredValues) {
         let pool = cpus.difference(&inputs.exclusive);
         let is_best_effort = |namespace: &str, pod: &str| best_effort.contains(namespace, pod);
         let budget_cores = usage.node.as_ref().map(budget);
@@ -94,7 +94,7 @@ impl Yielding {
         let transition = self.controller.tick(since, signal, pool.len());
         let wanted = match mode {
             Mode::Enforcing => self.wanted(config, best_effort, cpus, &pool, &inputs.exclusive),
-            Mode::Observing(_) => Wanted::new(),
+            Mode::Observing(_) => RequiredValues::new(),
         };
         let is_restricted =
             mode == Mode::Enforcing && self.controller.target().step() != Step::None;
@@ -120,14 +120,14 @@ impl Yielding {
         online: &CpuSet,
         pool: &CpuSet,
         exclusive: &CpuSet,
-    ) -> Wanted {
+    ) -> RequiredValues {
         let Target { idle, cpus, quota_cores } = self.controller.target();
         let kept = cpus.and_then(|cpus| {
             let topology = self.topology(config, online)?;
             Some(keep_cpus(topology, pool, exclusive, &config.reserved, cpus))
         });
         let shares = self.shares.divide(quota_cores);
-        let mut wanted = Wanted::new();
+        let mut wanted = RequiredValues::new();
         for (pod, containers) in &best_effort.cgroups {
             if idle && !best_effort.resized.contains(pod) {
                 wanted.insert((pod.clone(), Kind::Idle), Want::Idle);

@@ -181,7 +181,7 @@ impl Bursts {
         shared_use: Option<f64>,
         mode: Mode,
         writer: &Writer,
-    ) -> (BurstReport, Wanted) {
+    ) -> (BurstReport, RequiredValues) {
         let can_act = self.settings.can_burst || self.settings.quota_percent > 100;
         let mode = match can_act {
             true => mode,
@@ -196,7 +196,7 @@ impl Bursts {
             writes: Writes::default(),
         };
         let members = self.choose(inputs, &mut report);
-        let (wanted, pods) = (Wanted::new(), BTreeMap::new());
+        let (wanted, pods) = (RequiredValues::new(), BTreeMap::new());
         let most_percent = self.settings.most_percent;
         let mut values = Values { config, writer, most_percent, wanted, pods };
         for (member, percent) in &members {
@@ -218,7 +218,7 @@ impl Bursts {
         }
         let wanted = match report.mode {
             Mode::Enforcing => values.finish(),
-            Mode::Observing(_) => Wanted::new(),
+            Mode::Observing(_) => RequiredValues::new(),
         };
         (report, wanted)
     }
@@ -380,7 +380,7 @@ struct Values<'a> {
     writer: &'a Writer,
     /// Maximum burst, percent of the quota.
     most_percent: u64,
-    wanted: Wanted,
+    wanted: RequiredValues,
     pods: BTreeMap<PathBuf, PodSum>,
 }
 
@@ -414,7 +414,7 @@ impl Values<'_> {
     }
 
     /// Adds the pods' values: what their containers may use more, the pod must be allowed to.
-    fn finish(mut self) -> Wanted {
+    fn finish(mut self) -> RequiredValues {
         for (path, sum) in self.pods {
             let Some(base) = self.writer.unscaled(self.config, &path) else { continue };
             let Some(quota) = base.quota else { continue };

@@ -259,8 +259,8 @@ pub(crate) fn restore(
     write(directory, kind, version, &original.value)
 }
 
-/// The original value after somebody else has written the setting: theirs. The weight that the
-/// kernel itself sets with `cpu.idle` is nobody's choice, so the older one stays.
+/// Returns the value to restore after another program has written the setting: the written one. The
+/// weight that the kernel itself sets with `cpu.idle` was not written, so the older one stays.
 pub(crate) fn rebase(original: &Original, found: Original, version: CgroupVersion) -> Original {
     let is_default = found.weight.as_deref() == Some(default_weight(version));
     let weight = if is_default { original.weight.clone() } else { found.weight };

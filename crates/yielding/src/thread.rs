@@ -102,13 +102,13 @@ pub fn keep_restoring(
     })
 }
 
-/// Restores what an earlier process left; waits up to `patience` for a running agent to end or to
+/// Restores what an earlier process left; waits up to `timeout` for a running agent to end or to
 /// drain. Returns the number of restored settings.
 ///
 /// # Errors
 /// A lock or checkpoint that cannot be used, or the first setting that could not be restored.
-pub fn restore(config: &ActorConfig, patience: Duration) -> Result<usize> {
-    let deadline = Instant::now() + patience;
+pub fn restore(config: &ActorConfig, timeout: Duration) -> Result<usize> {
+    let deadline = Instant::now() + timeout;
     let _lock = loop {
         match take_lock(&config.state_dir) {
             Err(Error::Locked(_)) if Instant::now() < deadline => {

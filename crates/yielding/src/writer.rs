@@ -8,7 +8,7 @@ use kernel_text::CgroupVersion;
 use kubepods::{PodIndex, chain};
 use state_dir::Lock;
 
-use crate::actor::{ActorConfig, Mode, Switch, all_cpus, chain};
+use crate::actor::{ActorConfig, Mode, Switch, all_cpus};
 use crate::checkpoint::{Checkpoint, Key, Written, directory, take_lock};
 use crate::conflicts::Conflicts;
 use crate::nested;
@@ -22,7 +22,7 @@ const REJECTION: Duration = Duration::from_secs(600);
 
 /// Required value of each setting to write. A setting that was written and is not in the map is
 /// restored.
-pub(crate) type Wanted = BTreeMap<Key, Want>;
+pub(crate) type RequiredValues = BTreeMap<Key, Want>;
 
 /// Writes of one feature in one pass.
 #[derive(Debug, Default)]
@@ -136,7 +136,12 @@ impl Writer {
 
     /// Restores the settings without a required value, then writes the required values. Bursts come
     /// last: older kernels change them when a quota is written.
-    pub(crate) fn reconcile(&mut self, pass: Pass<'_>, wanted: &Wanted, writes: &mut AllWrites) {
+    pub(crate) fn reconcile(
+        &mut self,
+        pass: Pass<'_>,
+        wanted: &RequiredValues,
+        writes: &mut AllWrites,
+    ) {
         let Pass { config, now, .. } = pass;
         if self.lock.is_none() {
             return;
@@ -324,7 +329,7 @@ impl Writer {
             CgroupVersion::V1 if key.1 == Kind::Cpus && nested::holds(&directory, &value) => {
                 if self.held.insert(key.clone()) {
                     let cgroup = key.0.display();
-                    tracing::warn!(%cgroup, cpus = value, "cannot take CPUs: a nested cpuset has others");
+                    tracing::warn!(%cgroup, cpus = value, "cannot restrict the CPUs: a nested cpuset uses others");
                 }
                 if known.is_none() {
                     return Ok(None);
@@ -358,7 +363,7 @@ fn is_kept_at_zero(
     let is_paused = passes.is_paused(now);
     if is_paused {
         let cgroup = key.0.display();
-        tracing::warn!(%cgroup, "another program sets the burst to 0: left so for ten minutes");
+        tracing::warn!(%cgroup, "another program sets the burst to 0; leaving it at 0 for ten minutes");
     }
     is_paused
 }

@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// Role of a child; `None` if it is no cgroup of the tree.
+    /// Role of a child; `None` if it does not belong to the tree.
     fn role_of(&self, parent: CgroupId, path: &str) -> Option<Role> {
         let root = self.entries.root_of(parent)?;
         match path::parse(&path[root.path.len() + 1..]) {

@@ -23,7 +23,7 @@ const INTERFERENCE_SECONDS: u64 = 300;
 const MAX_VALUES: usize = 500_000;
 
 /// Reason for an answer without data.
-enum Refusal {
+enum Rejection {
     /// 400: a wrong parameter.
     Parameter(String),
     /// 403: not for this client.
@@ -34,7 +34,7 @@ enum Refusal {
     Unavailable(&'static str),
 }
 
-type Answer = Result<Bytes, Refusal>;
+type Answer = Result<Bytes, Rejection>;
 /// Common arguments of the handlers.
 type Call = (State<Arc<Views>>, Extension<Place>, RawQuery);
 
@@ -53,7 +53,7 @@ pub(super) async fn pod(Path(uid): Path<String>, call: Call) -> Response {
     answer(call, &["seconds"], POD_SECONDS, move |views, parameters| {
         let pod = PodAnswer::new(views, &latest(views)?, &uid, parameters.span);
         let pod = pod.ok_or_else(|| {
-            Refusal::NotFound(format!("{uid}: no running pod with this UID; see /api/v1/pods"))
+            Rejection::NotFound(format!("{uid}: no running pod with this UID; see /api/v1/pods"))
         })?;
         Ok(json(&pod))
     })
@@ -90,7 +90,7 @@ pub(super) async fn doctor(call: Call) -> Response {
     let (State(views), Extension(place), _) = &call;
     // Findings contain paths and addresses, and gathering them costs CPU time.
     if !views.is_protected && !place.peer.is_loopback() {
-        return refused(&Refusal::Forbidden(
+        return rejection_response(&Rejection::Forbidden(
             "only for clients on the node itself, such as kubectl cpuwarden doctor, or with \
              --metrics-auth",
         ));
@@ -160,7 +160,7 @@ async fn answer(
 ) -> Response {
     let parameters = match parameters(&query, known, seconds) {
         Ok(parameters) => parameters,
-        Err(refusal) => return refused(&refusal),
+        Err(rejection) => return rejection_response(&rejection),
     };
     let computed = tokio::task::spawn_blocking(move || compute(&views, &parameters)).await;
     response(&place, computed.map_err(Into::into))
@@ -176,7 +176,7 @@ async fn answer_alone(
 ) -> Response {
     let parameters = match parameters(&query, known, seconds) {
         Ok(parameters) => parameters,
-        Err(refusal) => return refused(&refusal),
+        Err(rejection) => return rejection_response(&rejection),
     };
     let computed = alone.run(move || compute(&views, &parameters)).await;
     response(&place, computed)
@@ -186,9 +186,9 @@ fn parameters(
     RawQuery(query): &RawQuery,
     known: &[&str],
     seconds: u64,
-) -> Result<Parameters, Refusal> {
+) -> Result<Parameters, Rejection> {
     Parameters::parse(query.as_deref().unwrap_or_default(), known, seconds)
-        .map_err(Refusal::Parameter)
+        .map_err(Rejection::Parameter)
 }
 
 fn response(place: &Place, computed: anyhow::Result<Answer>) -> Response {
@@ -201,28 +201,28 @@ fn response(place: &Place, computed: anyhow::Result<Answer>) -> Response {
             ];
             (headers, place.body(answer)).into_response()
         }
-        Ok(Err(refusal)) => refused(&refusal),
+        Ok(Err(rejection)) => rejection_response(&rejection),
         Err(error) => crate::failed(&error),
     }
 }
 
-fn latest(views: &Views) -> Result<Frame, Refusal> {
+fn latest(views: &Views) -> Result<Frame, Rejection> {
     let none = "no data yet: the first second has not ended; try again in a second";
-    views.timeline.latest().ok_or(Refusal::Unavailable(none))
+    views.timeline.latest().ok_or(Rejection::Unavailable(none))
 }
 
 /// Details go to the log, not to the client.
-fn unreadable(what: &str, error: &anyhow::Error) -> Refusal {
+fn unreadable(what: &str, error: &anyhow::Error) -> Rejection {
     tracing::warn!(error = format!("{error:#}"), "cannot read the {what} of this node");
-    Refusal::Unavailable("cannot be read on this node; the agent's log has the reason")
+    Rejection::Unavailable("cannot be read on this node; the agent's log has the reason")
 }
 
-fn refused(refusal: &Refusal) -> Response {
-    let (status, text) = match refusal {
-        Refusal::Parameter(text) => (StatusCode::BAD_REQUEST, text.as_str()),
-        Refusal::Forbidden(text) => (StatusCode::FORBIDDEN, *text),
-        Refusal::NotFound(text) => (StatusCode::NOT_FOUND, text.as_str()),
-        Refusal::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, *text),
+fn rejection_response(rejection: &Rejection) -> Response {
+    let (status, text) = match rejection {
+        Rejection::Parameter(text) => (StatusCode::BAD_REQUEST, text.as_str()),
+        Rejection::Forbidden(text) => (StatusCode::FORBIDDEN, *text),
+        Rejection::NotFound(text) => (StatusCode::NOT_FOUND, text.as_str()),
+        Rejection::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, *text),
     };
     let headers =
         [(header::CONTENT_TYPE, "application/json"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];

@@ -61,7 +61,7 @@ impl PodsApiStub {
         let bytes = Bytes::from(pod.encode_to_vec());
         let mut state = lock(&self.state);
         let known = state.pods.insert(uid(&bytes), bytes.clone()).is_some();
-        state.tell(if known { EventType::Modified } else { EventType::Added }, &bytes);
+        state.notify(if known { EventType::Modified } else { EventType::Added }, &bytes);
     }
 
     /// Removes a pod and notifies the watchers with only its name, namespace and UID, as the
@@ -71,12 +71,12 @@ impl PodsApiStub {
         let Some(bytes) = state.pods.remove(uid) else { return };
         let mut pod = Pod::decode(bytes).expect("decoded when it was added");
         (pod.spec, pod.status) = (None, None);
-        state.tell(EventType::Deleted, &pod.encode_to_vec().into());
+        state.notify(EventType::Deleted, &pod.encode_to_vec().into());
     }
 
     /// Sends bytes that are not a pod.
     pub fn send_garbage(&self) {
-        lock(&self.state).tell(EventType::Modified, &Bytes::from_static(b"\xff\xff\xff"));
+        lock(&self.state).notify(EventType::Modified, &Bytes::from_static(b"\xff\xff\xff"));
     }
 
     /// Ends all watches, as the kubelet does for clients that fall behind.
@@ -134,7 +134,7 @@ fn event(kind: EventType, pod: Bytes) -> Event {
 }
 
 impl State {
-    fn tell(&mut self, kind: EventType, pod: &Bytes) {
+    fn notify(&mut self, kind: EventType, pod: &Bytes) {
         self.watchers.retain(|watcher| watcher.send(event(kind, pod.clone())).is_ok());
     }
 

@@ -315,7 +315,7 @@ mod tests {
         let mut asks = Asks::default();
         let now = Instant::now();
         asks.ask(UID, "sandbox", now);
-        let container = Container { id: Some("a".into()), settled: true, ..Container::default() };
+        let container = Container { id: Some("a".into()), is_final: true, ..Container::default() };
         let pod = Pod { uid: UID.into(), containers: vec![container], ..Pod::default() };
         asks.answered(&PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], []), now);
         assert!(asks.any());

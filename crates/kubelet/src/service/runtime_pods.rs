@@ -170,7 +170,7 @@ impl RuntimePods {
             // A run that the list does not have yet.
             Some(known) if self.is_connected => {
                 known.last_id = known.id.replace(id.clone());
-                known.settled = false;
+                known.is_final = false;
             }
             Some(_) => {}
             // Only ephemeral containers are added to a pod.

@@ -83,7 +83,7 @@ pub(crate) async fn read_policy(url: &str, body: Incoming) -> Result<Box<str>, S
 }
 
 /// Reads the first bytes of an error response, as one line of text.
-pub(crate) async fn read_refusal(mut body: Incoming) -> String {
+pub(crate) async fn read_rejection(mut body: Incoming) -> String {
     const ENOUGH: usize = 300;
     let mut text = Vec::new();
     while text.len() < ENOUGH

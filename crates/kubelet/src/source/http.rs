@@ -15,7 +15,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kubepods::LabelKeys;
 
-use super::body::{Listed, read_pods, read_policy, read_refusal};
+use super::body::{Listed, read_pods, read_policy, read_rejection};
 use super::tls::{self, TlsFiles};
 use super::token::TokenFile;
 use super::{SourceError, SourceName};
@@ -131,7 +131,7 @@ impl KubeletHttp {
         if response.status() == StatusCode::OK {
             return Ok(response.into_body());
         }
-        Err(refusal(url, response, self.identity()).await)
+        Err(rejection(url, response, self.identity()).await)
     }
 
     async fn get(&mut self, url: &str) -> Result<Response<Incoming>, SourceError> {
@@ -171,8 +171,8 @@ impl KubeletHttp {
     fn token_changed(&mut self) -> bool {
         let Transport::Tls(tls) = &mut self.transport else { return false };
         let Some(token) = &mut tls.token else { return false };
-        let refused = token.last().cloned();
-        token.read().is_ok_and(|now| Some(now) != refused)
+        let rejected = token.last().cloned();
+        token.read().is_ok_and(|now| Some(now) != rejected)
     }
 }
 
@@ -231,9 +231,9 @@ impl Identity {
     }
 }
 
-async fn refusal(url: &str, response: Response<Incoming>, identity: Identity) -> SourceError {
+async fn rejection(url: &str, response: Response<Incoming>, identity: Identity) -> SourceError {
     let status = response.status();
-    let answer = read_refusal(response.into_body()).await;
+    let answer = read_rejection(response.into_body()).await;
     let url = url.to_owned();
     match status {
         StatusCode::UNAUTHORIZED => SourceError::Unauthorized { url, hint: identity.hint() },

@@ -208,7 +208,7 @@ fn join(
     container.actual_resources = status.resources.as_ref().map(resources);
     container.restart_count = status.restart_count.unwrap_or(0);
     container.state = state(status);
-    container.settled = match container.state {
+    container.is_final = match container.state {
         ContainerState::Running => container.id.is_some(),
         ContainerState::Terminated => ended.is_some_and(|ended| rules.is_last_run(kind, ended)),
         ContainerState::Waiting | ContainerState::Unreported => false,

@@ -104,17 +104,17 @@ impl<'a> Samples<'a> {
 
     /// Writes an exact integer.
     pub(crate) fn count(&mut self, value: Option<u64>) {
-        self.unlabelled().count(value);
+        self.unlabeled().count(value);
     }
 
     /// Writes nanoseconds as exact seconds.
     pub(crate) fn seconds(&mut self, ns: Option<u64>) {
-        self.unlabelled().seconds(ns);
+        self.unlabeled().seconds(ns);
     }
 
     /// Writes a float in its shortest form.
     pub(crate) fn number(&mut self, value: Option<f64>) {
-        self.unlabelled().number(value);
+        self.unlabeled().number(value);
     }
 
     /// Writes a histogram from counts per bucket; counts beyond the last bound are of values above
@@ -164,7 +164,7 @@ impl<'a> Samples<'a> {
         self.end_line();
     }
 
-    fn unlabelled(&mut self) -> Sample<'_, 'a, 0> {
+    fn unlabeled(&mut self) -> Sample<'_, 'a, 0> {
         Sample { samples: self, labels: [] }
     }
 

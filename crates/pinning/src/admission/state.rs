@@ -298,7 +298,7 @@ impl State {
     }
 
     /// Takes in the results of the writes: the grants in force, and the CPUs of the pods' cgroups.
-    pub(crate) fn settle(
+    pub(crate) fn apply_results(
         &mut self,
         held: &BTreeMap<Uid, Holding>,
         confined: impl Fn(&Uid) -> Option<CpuSet>,

@@ -61,7 +61,7 @@ pub(super) fn plan_ahead(mode: &Mode, inputs: &Inputs<'_>) -> Option<Planned> {
     plan_from(mode, inputs, inputs.record.planned.clone(), inputs.last).ok()
 }
 
-/// One pass. `mode` already reflects the obstacles ([`Mode::facing`]).
+/// One pass. `mode` already reflects the obstacles ([`Mode::with_obstacle`]).
 pub(super) fn pass(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Option<Work>, PassReport) {
     let (mode, work) = work(mode, inputs);
     match work {
@@ -102,10 +102,10 @@ fn yielding(mode: Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> (Mode, 
         cgroups.iter().for_each(|(path, _)| granted.repairs.rewritten(uid, path.clone(), now));
     }
     view.unreadable.keys().for_each(|uid| granted.repairs.failed(uid, now));
-    let judgement = granted.repairs.judge(&view.pods.iter().map(|pod| &pod.uid).collect(), now);
-    match judgement.node {
+    let pauses = granted.repairs.judge(&view.pods.iter().map(|pod| &pod.uid).collect(), now);
+    match pauses.node {
         Some(pause) => (Mode::SteppedBack { lock, granted, pause }, Vec::new()),
-        None => (Mode::Enforcing { lock, granted }, judgement.pods),
+        None => (Mode::Enforcing { lock, granted }, pauses.pods),
     }
 }
 

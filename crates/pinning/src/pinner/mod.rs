@@ -274,7 +274,7 @@ impl Pinner {
         let view = self.tree.view(&self.machine.possible)?;
         let drained = self.drain_if_requested(&view, pods);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
-        self.face(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)), began);
+        self.apply_obstacle(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)), began);
         let (work, mut report) = self.decide(&view, pods, kubelet, began);
         report.take_in(drained);
         if let Some(work) = work {
@@ -371,7 +371,7 @@ impl Pinner {
         let planned = plan.outcome();
         let overlapping = self.overlapping(view, plan, &planned.held);
         self.carry_out(view, &work, pods, report, trace);
-        self.settle(view, plan);
+        self.publish_results(view, plan);
         self.bring_back(view, report);
         let is_enforcing = report.status == PinningStatus::Enforcing;
         report.overlaps = match is_enforcing {
@@ -457,7 +457,7 @@ impl Pinner {
     }
 
     /// Applies the obstacle to the mode; takes the lock if only the lock is missing.
-    fn face(&mut self, mut obstacle: Option<Why>, now: Instant) {
+    fn apply_obstacle(&mut self, mut obstacle: Option<Why>, now: Instant) {
         let mut mode = std::mem::take(&mut self.mode);
         if obstacle.is_none() && mode.lacks_lock() {
             match take_lock(&self.config.node.state_dir) {
@@ -465,6 +465,6 @@ impl Pinner {
                 Err(error) => obstacle = Some(Why::Obstacle(chain(&error))),
             }
         }
-        self.mode = mode.facing(obstacle, now);
+        self.mode = mode.with_obstacle(obstacle, now);
     }
 }

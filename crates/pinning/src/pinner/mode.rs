@@ -69,7 +69,7 @@ impl Default for Mode {
 
 impl Mode {
     /// The mode for a pass at `now`, with this obstacle or none.
-    pub(super) fn facing(self, obstacle: Option<Why>, now: Instant) -> Self {
+    pub(super) fn with_obstacle(self, obstacle: Option<Why>, now: Instant) -> Self {
         match (self, obstacle) {
             (drained @ Self::Observing { why: Why::Drained, .. }, _) => drained,
             (Self::Enforcing { lock, .. } | Self::SteppedBack { lock, .. }, Some(why)) => {
@@ -200,11 +200,11 @@ mod tests {
     #[test]
     fn an_obstacle_stops_writes_and_its_end_resumes_them() {
         let (directory, now) = (tempfile::tempdir().unwrap(), Instant::now());
-        let observing = enforcing(&directory).facing(obstacle(), now);
+        let observing = enforcing(&directory).with_obstacle(obstacle(), now);
         assert_eq!(observing.status(), PinningStatus::Observing("koordlet".to_owned()));
         assert_eq!(observing.stepped_back(now), [(("node", "obstacle"), 1)].into());
         assert!(observing.has_lock(), "what it wrote is its own to give back");
-        assert_eq!(observing.facing(None, now).status(), PinningStatus::Enforcing);
+        assert_eq!(observing.with_obstacle(None, now).status(), PinningStatus::Enforcing);
     }
 
     #[test]
@@ -212,12 +212,12 @@ mod tests {
         let (directory, now) = (tempfile::tempdir().unwrap(), Instant::now());
         let mode = stepped_back(&directory, now);
         assert_eq!(mode.stepped_back(now), [(("node", "write_failed"), 1)].into());
-        let mode = mode.facing(None, now + Duration::from_secs(59));
+        let mode = mode.with_obstacle(None, now + Duration::from_secs(59));
         assert!(
             matches!(mode.status(), PinningStatus::Observing(why) if why.contains("next attempt in 1 min"))
         );
         assert_eq!(
-            mode.facing(None, now + Duration::from_secs(60)).status(),
+            mode.with_obstacle(None, now + Duration::from_secs(60)).status(),
             PinningStatus::Enforcing
         );
     }
@@ -226,10 +226,10 @@ mod tests {
     fn no_writes_without_the_lock_or_after_a_drain() {
         let now = Instant::now();
         assert!(Mode::default().lacks_lock());
-        assert_ne!(Mode::default().facing(None, now).status(), PinningStatus::Enforcing);
+        assert_ne!(Mode::default().with_obstacle(None, now).status(), PinningStatus::Enforcing);
         let drained = Mode::Observing { why: Why::Drained, lock: None }
-            .facing(None, now)
-            .facing(obstacle(), now);
+            .with_obstacle(None, now)
+            .with_obstacle(obstacle(), now);
         assert!(!drained.lacks_lock() && !drained.has_lock());
         assert_eq!(drained.stepped_back(now), [(("node", "drained"), 1)].into());
     }

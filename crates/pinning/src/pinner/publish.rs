@@ -56,7 +56,7 @@ impl Pinner {
     }
 
     /// Publishes the results of the writes.
-    pub(super) fn settle(&self, view: &View, plan: &Plan) {
+    pub(super) fn publish_results(&self, view: &View, plan: &Plan) {
         let (Some(admission), Mode::Enforcing { granted, .. }) =
             (&self.config.admission, &self.mode)
         else {
@@ -69,7 +69,7 @@ impl Pinner {
             let established = granted.established.get(&cgroup.path)?;
             (established.cpus == placement.cpus).then(|| placement.cpus.clone())
         };
-        admission.lock().settle(&self.record.committed.held, confined);
+        admission.lock().apply_results(&self.record.committed.held, confined);
     }
 
     /// Ends the placement of containers before a drain, which restores all that were placed.

@@ -41,7 +41,7 @@ impl<'a> Grants<'a> {
     }
 
     /// Grants as many claims as possible. `claims` are sorted, oldest first.
-    pub(super) fn settle(&mut self, claims: &Claims<'_>, current: &Current) {
+    pub(super) fn grant_all(&mut self, claims: &Claims<'_>, current: &Current) {
         let kept = self.keep(claims, current);
         self.keep_limits(claims);
         self.resize(claims);

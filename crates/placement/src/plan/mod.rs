@@ -265,7 +265,7 @@ fn grants<'a>(
         let reason = if is_kubelets { Reason::KubeletStatic } else { Reason::OtherOwner };
         grants.rejections.insert(pod.uid.clone(), reason);
     }
-    grants.settle(&ours, current);
+    grants.grant_all(&ours, current);
     grants
 }
 

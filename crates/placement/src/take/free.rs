@@ -234,14 +234,14 @@ impl FreeCore {
 /// One CPU of each core in turn, then the second of each, and so on; otherwise keeps the order.
 pub(super) fn round_robin(topology: &Topology, cpus: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut seen: BTreeMap<u32, usize> = BTreeMap::new();
-    let mut turns: Vec<(usize, u32)> = Vec::new();
+    let mut rounds: Vec<(usize, u32)> = Vec::new();
     for id in cpus {
         if let Some(cpu) = topology.cpu(id) {
-            let turn = seen.entry(cpu.core).or_default();
-            turns.push((*turn, id));
-            *turn += 1;
+            let round = seen.entry(cpu.core).or_default();
+            rounds.push((*round, id));
+            *round += 1;
         }
     }
-    turns.sort_by_key(|&(turn, _)| turn);
-    turns.into_iter().map(|(_, id)| id).collect()
+    rounds.sort_by_key(|&(round, _)| round);
+    rounds.into_iter().map(|(_, id)| id).collect()
 }

@@ -78,7 +78,7 @@ impl Track for ContainerSeries {
     }
 
     /// Keeps the counters and clears the gauges.
-    fn rest(&mut self) {
+    fn on_idle(&mut self) {
         let row = &mut self.row;
         row.live = false;
         row.limit_cores = None;

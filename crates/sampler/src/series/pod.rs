@@ -45,7 +45,7 @@ impl Track for PodSeries {
 
     fn wake(&mut self) {}
 
-    fn rest(&mut self) {
+    fn on_idle(&mut self) {
         self.row.limit_cores = None;
     }
 

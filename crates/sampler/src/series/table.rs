@@ -36,7 +36,7 @@ pub(crate) trait Track: Default {
     /// Called when a cgroup feeds it again.
     fn wake(&mut self);
     /// Called when no cgroup feeds it any more.
-    fn rest(&mut self);
+    fn on_idle(&mut self);
     /// Adds the totals of another series.
     fn merge(&mut self, other: &Self);
 }
@@ -155,7 +155,7 @@ impl<T: Track> Table<T> {
         let entry = &mut self.entries[id];
         entry.cgroups = entry.cgroups.saturating_sub(1);
         if entry.cgroups == 0 {
-            entry.track.rest();
+            entry.track.on_idle();
         }
     }
 

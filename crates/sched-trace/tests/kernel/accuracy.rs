@@ -35,12 +35,12 @@ fn assert_throttled(victim: &Measured, throttled_ns: u64) {
 }
 
 /// Time for which its quota has throttled a cgroup since.
-struct Denied<'a> {
+struct Throttled<'a> {
     cgroup: &'a Cgroup,
     before_ns: u64,
 }
 
-impl<'a> Denied<'a> {
+impl<'a> Throttled<'a> {
     fn since_now(cgroup: &'a Cgroup) -> Self {
         Self { cgroup, before_ns: cgroup.throttled_ns() }
     }
@@ -162,10 +162,10 @@ fn kernel_e_a_parents_quota_and_a_rival_are_distinguished() {
     pods[0].cgroup.set_quota_ms(20);
     victim.spin(cpu);
     rival.spin(cpu);
-    let denied = Denied::since_now(&pods[0].cgroup);
+    let throttled = Throttled::since_now(&pods[0].cgroup);
     let [victim, rival] = lab.measure([&victim, &rival]);
     println!("{victim:?}\n{rival:?}");
-    let throttled_ns = denied.ns();
+    let throttled_ns = throttled.ns();
     assert_adds_up(&victim);
     assert_throttled(&victim, throttled_ns);
     assert_neighbor(&victim, &rival, throttled_ns);
@@ -211,22 +211,22 @@ fn kernel_g_containers_of_one_quota_are_throttled_together() {
     // It is throttled by what the sidecar has used, again and again before it comes to run.
     victim.cgroup.set_weight(10);
     [&mut victim, &mut sidecar, &mut rival].into_iter().for_each(|container| container.spin(cpu));
-    let denied = Denied::since_now(&pods[0].cgroup);
+    let throttled = Throttled::since_now(&pods[0].cgroup);
     let [victim, sidecar, rival] = lab.measure([&victim, &sidecar, &rival]);
     println!("{victim:?}\n{sidecar:?}\n{rival:?}");
-    let denied_ns = denied.ns();
+    let throttled_ns = throttled.ns();
     for waits in [&victim, &sidecar] {
         assert_adds_up(waits);
         // Of the rival's run time a thread of theirs can have waited for all but what was
         // throttled.
-        let most = rival.run_ns.saturating_sub(denied_ns) + machine_ns(waits, &[&rival]);
+        let most = rival.run_ns.saturating_sub(throttled_ns) + machine_ns(waits, &[&rival]);
         assert!(waits.found.neighbor_ns as f64 <= 1.05 * most as f64, "{waits:?}");
         // The first wait ends without a history of the run queue, and is blamed on nobody.
-        let least = denied_ns.saturating_sub(waits.found.unattributed_ns);
+        let least = throttled_ns.saturating_sub(waits.found.unattributed_ns);
         let throttled = waits.found.throttled_ns as f64;
         assert!(
-            (0.95 * least as f64..=1.05 * denied_ns as f64).contains(&throttled),
-            "of {denied_ns}: {waits:?}"
+            (0.95 * least as f64..=1.05 * throttled_ns as f64).contains(&throttled),
+            "of {throttled_ns}: {waits:?}"
         );
     }
 }

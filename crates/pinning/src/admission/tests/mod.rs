@@ -111,7 +111,7 @@ impl Passes {
         let planned = self.plan(pods.to_vec());
         let seen = pods.iter().map(|pod| &pod.uid).collect();
         self.publish(&planned, held, BTreeMap::new(), &seen);
-        self.state.settle(&self.current.held, |_| None);
+        self.state.apply_results(&self.current.held, |_| None);
         planned
     }
 
@@ -197,7 +197,7 @@ fn during_the_writes_no_container_starts_on_cpus_that_are_leaving_or_coming() {
     assert_eq!(passes.cpus(&shared).as_deref(), Some("2-3"));
     assert_eq!(passes.cpus(&new).as_deref(), Some("2-3"), "its CPUs are the old one's still");
     let held = passes.current.held.clone();
-    passes.state.settle(&held, |_| None);
+    passes.state.apply_results(&held, |_| None);
     assert_eq!(passes.cpus(&new).as_deref(), Some("0-1"));
 }
 
@@ -209,7 +209,7 @@ fn a_container_starts_within_the_cpus_of_its_pods_cgroup() {
     let confined = |cpus: &str| [("shared".into(), cpus.parse().unwrap())].into();
     passes.publish(&planned, BTreeMap::new(), confined("1"), &[&shared.uid].into());
     assert_eq!(passes.cpus(&shared).as_deref(), Some("1"));
-    passes.state.settle(&BTreeMap::new(), |_| Some("0-3".parse().unwrap()));
+    passes.state.apply_results(&BTreeMap::new(), |_| Some("0-3".parse().unwrap()));
     assert_eq!(passes.cpus(&shared).as_deref(), Some("0-3"));
     passes.publish(&planned, BTreeMap::new(), confined(""), &[&shared.uid].into());
     assert_eq!(passes.cpus(&shared), None);

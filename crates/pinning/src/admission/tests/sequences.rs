@@ -211,7 +211,7 @@ impl Node {
         }
         self.held = planned.plan.outcome().held;
         let confined = &self.confined;
-        self.passes.state.settle(&self.held, |uid| confined.get(uid).cloned());
+        self.passes.state.apply_results(&self.held, |uid| confined.get(uid).cloned());
         let known = self.live.iter().flatten().filter(|pod| pod.is_known);
         self.old_index = known.map(|pod| pod.claim.uid.clone()).collect();
         // From here on the containers of all pods that the pass has seen are where they belong.

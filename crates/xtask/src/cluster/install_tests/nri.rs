@@ -28,7 +28,7 @@ pub(super) fn variables_come_and_no_container_waits(
     ensure(with.has_variables, || "a new container lacks the variables".into())?;
     let unnamed = start_unnamed_pods(cluster)?;
 
-    // Longer than the runtime's deadline of 2 s, and shorter than the liveness probe's patience.
+    // Longer than the runtime's deadline of 2 s, and shorter than the liveness probe's timeout.
     cluster.in_node(&format!("kill -STOP $({AGENT})"))?;
     let hung = start_pod(cluster, "beside-hung");
     cluster.in_node(&format!("kill -CONT $({AGENT})"))?;
