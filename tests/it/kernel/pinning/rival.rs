@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{Cause, Operation, PassReport, Pinner, PinningStatus, PodOutcome, Trace};
+use pinning::{Operation, PassReport, PauseCause, Pinner, PinningStatus, PodOutcome, Trace};
 use placement::{Class, Step};
 
 use super::scene::{PodRequest, Scene, all_classes, online};
@@ -75,7 +75,7 @@ fn a_pod_rewritten_by_another_writer_is_left_alone() {
         (PinningStatus::Enforcing, [(("pod", "rewritten"), 1)].into())
     );
     assert!(report.decisions.iter().any(|decision| decision.outcome
-        == PodOutcome::SteppedBack { cause: Cause::Rewritten, minutes: 1 }));
+        == PodOutcome::SteppedBack { cause: PauseCause::Rewritten, minutes: 1 }));
     let left = scene.bytes();
     rewrite(&scene);
     let _running = scene.container(0).spawn(&Workload::Spin { threads: 1 });
