@@ -133,6 +133,7 @@ pub(crate) fn full_report() -> ContainerReport {
             automaxprocs: true,
             automemlimit: true,
             claims_cpus: false,
+            go_follows_limit: false,
             parallelism: Some(2),
             parallelism_source: Some("GOMAXPROCS".to_owned()),
             settings: [("GOMAXPROCS".to_owned(), "2".to_owned())].into(),
