@@ -32,6 +32,8 @@ pub enum Variable {
     Gomaxprocs,
     /// Soft memory limit of Go's runtime.
     Gomemlimit,
+    /// Growth of Go's heap between two garbage collections.
+    Gogc,
     /// Threads of OpenMP.
     Omp,
     /// Threads of OpenBLAS.
@@ -50,9 +52,10 @@ pub enum Variable {
 
 impl Variable {
     /// Every variable.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Gomaxprocs,
         Self::Gomemlimit,
+        Self::Gogc,
         Self::Omp,
         Self::OpenBlas,
         Self::Mkl,
@@ -72,6 +75,7 @@ impl Variable {
         match self {
             Self::Gomaxprocs => "GOMAXPROCS",
             Self::Gomemlimit => "GOMEMLIMIT",
+            Self::Gogc => "GOGC",
             Self::Omp => "OMP_NUM_THREADS",
             Self::OpenBlas => "OPENBLAS_NUM_THREADS",
             Self::Mkl => "MKL_NUM_THREADS",
@@ -148,6 +152,9 @@ pub fn value(
             let limit = limits.memory_bytes?;
             soft_limit(limit, live_set, memory_share).map(go_bytes)
         }
+        // The heap grows up to GOMEMLIMIT before it is collected.
+        Variable::Gogc => value(Variable::Gomemlimit, limits, known, memory_share)
+            .map(|_limit| "off".to_owned()),
         // Also the calls that wait for files and name resolution share the pool.
         Variable::Libuv => {
             let threads = limits.cores().filter(|&cores| cores >= LIBUV_DEFAULT)?;
@@ -228,7 +235,9 @@ impl Request {
         }
     }
 
-    /// The requested variables that have a value and that the container does not have.
+    /// The requested variables that have a value and that the container does not have. GOGC only
+    /// together with GOMEMLIMIT: without a limit (also `GOMEMLIMIT=off` in the image) the heap would
+    /// never be collected.
     #[must_use]
     pub fn missing(
         &self,
@@ -240,7 +249,11 @@ impl Request {
         let absent = self.variables.iter().filter(|variable| !has(variable.name()));
         let with_value =
             |&variable| Some((variable, value(variable, limits, known, memory_share)?));
-        absent.filter_map(with_value).collect()
+        let mut missing: Vec<_> = absent.filter_map(with_value).collect();
+        if !missing.iter().any(|(variable, _)| *variable == Variable::Gomemlimit) {
+            missing.retain(|(variable, _)| *variable != Variable::Gogc);
+        }
+        missing
     }
 }
 
@@ -283,7 +296,7 @@ mod tests {
         for (own, pod, expected) in cases {
             for variable in Variable::ALL {
                 let expected = match variable {
-                    Variable::Gomemlimit => None,
+                    Variable::Gomemlimit | Variable::Gogc => None,
                     // Never fewer than without the variable.
                     Variable::Libuv => expected.filter(|n| *n == "16").map(str::to_owned),
                     Variable::Java => expected.map(|n| format!("-XX:ActiveProcessorCount={n}")),
@@ -404,6 +417,26 @@ mod tests {
         assert_eq!(missing("GOMEMLIMIT"), [Variable::Gomaxprocs]);
         let none = request.missing(|_| false, &Limits::default(), &Known::default(), HEAP_SHARE);
         assert!(none.is_empty(), "{none:?}");
+    }
+
+    #[test]
+    fn gogc_is_off_only_together_with_an_injected_gomemlimit() {
+        let limits = Limits { memory_bytes: Some(100 * MIB), ..cpu(Some(2000), None) };
+        let values = |request: &str, present: &str, limits: &Limits, live_set: u64| {
+            let request = Request::parse(request, None).unwrap().unwrap();
+            let known = Known { live_set_bytes: Some(live_set), ..Known::default() };
+            let missing = request.missing(|name| name == present, limits, &known, HEAP_SHARE);
+            let pair = |(variable, value): (Variable, String)| (variable.name(), value);
+            missing.into_iter().map(pair).collect::<Vec<_>>()
+        };
+        let both = [("GOGC", "off".to_owned()), ("GOMEMLIMIT", "70MiB".to_owned())];
+        assert_eq!(values("GOGC,GOMEMLIMIT", "PATH", &limits, 0), both);
+        assert_eq!(values("GOGC,GOMEMLIMIT", "GOGC", &limits, 0), both[1..]);
+        assert_eq!(values("GOGC,GOMEMLIMIT", "GOMEMLIMIT", &limits, 0), []);
+        assert_eq!(values("GOGC", "PATH", &limits, 0), []);
+        assert_eq!(values("GOGC,GOMEMLIMIT", "PATH", &Limits::default(), 0), []);
+        let too_large = 80 * MIB;
+        assert_eq!(values("GOGC,GOMEMLIMIT", "PATH", &limits, too_large), []);
     }
 
     #[test]
