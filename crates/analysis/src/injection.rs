@@ -153,8 +153,9 @@ pub fn value(
             soft_limit(limit, live_set, memory_share).map(go_bytes)
         }
         // The heap grows up to GOMEMLIMIT before it is collected.
-        Variable::Gogc => value(Variable::Gomemlimit, limits, known, memory_share)
-            .map(|_limit| "off".to_owned()),
+        Variable::Gogc => {
+            value(Variable::Gomemlimit, limits, known, memory_share).map(|_limit| "off".to_owned())
+        }
         // Also the calls that wait for files and name resolution share the pool.
         Variable::Libuv => {
             let threads = limits.cores().filter(|&cores| cores >= LIBUV_DEFAULT)?;
