@@ -1,5 +1,5 @@
 // Answers requests at fixed times and measures itself. Arguments: file of the result, seconds
-// before and of the measurement.
+// before and of the measurement, number of requests that come at once, milliseconds between such.
 package main
 
 import (
@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	every   = 25 * time.Millisecond
 	work    = 8 * time.Millisecond
 	objects = 1 << 14 // of 64 bytes, garbage of one request
 	live    = 1 << 20 // of 64 bytes, kept for good
@@ -79,6 +78,8 @@ func must[T any](value T, err error) T {
 func main() {
 	settle := time.Duration(must(strconv.Atoi(os.Args[2]))) * time.Second
 	span := time.Duration(must(strconv.Atoi(os.Args[3]))) * time.Second
+	together := must(strconv.Atoi(os.Args[4]))
+	every := time.Duration(must(strconv.Atoi(os.Args[5]))) * time.Millisecond
 	kept, rounds = chain(live), calibrated()
 	fmt.Println("workload is running")
 	var (
@@ -96,20 +97,22 @@ func main() {
 			cycles, seconds = collections()
 			settled = true
 		}
-		running.Add(1)
-		go func(due time.Duration) {
-			defer running.Done()
-			garbage := chain(objects)
-			state := burn(rounds)
-			latency := time.Since(first) - due
-			lock.Lock()
-			defer lock.Unlock()
-			sink += state
-			runtime.KeepAlive(garbage)
-			if due >= settle {
-				latencies = append(latencies, latency.Seconds()*1000)
-			}
-		}(due)
+		for i := 0; i < together; i++ {
+			running.Add(1)
+			go func(due time.Duration) {
+				defer running.Done()
+				garbage := chain(objects)
+				state := burn(rounds)
+				latency := time.Since(first) - due
+				lock.Lock()
+				defer lock.Unlock()
+				sink += state
+				runtime.KeepAlive(garbage)
+				if due >= settle {
+					latencies = append(latencies, latency.Seconds()*1000)
+				}
+			}(due)
+		}
 	}
 	running.Wait()
 	newCycles, newSeconds := collections()
