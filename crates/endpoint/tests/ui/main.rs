@@ -6,4 +6,5 @@ mod api;
 mod browser;
 mod look;
 mod page;
+mod schema;
 mod support;

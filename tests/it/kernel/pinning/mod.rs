@@ -2,6 +2,7 @@
 //! writers, until they are released.
 
 pub(in crate::kernel) mod agent;
+mod answers;
 mod authorized;
 mod churn;
 mod claimed;
