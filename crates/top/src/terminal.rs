@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -108,6 +109,7 @@ impl RawTerminal {
         restore_on_panic(thread::current().id());
         enable_raw_mode()?;
         // From here on there is something to restore.
+        IS_CHANGED.store(true, Ordering::Relaxed);
         let raw = Self;
         execute!(io::stdout(), EnterAlternateScreen)?;
         Ok(raw)
@@ -120,7 +122,15 @@ impl Drop for RawTerminal {
     }
 }
 
+/// Whether the terminal is to be restored.
+static IS_CHANGED: AtomicBool = AtomicBool::new(false);
+
+/// Restores the terminal once: to leave the alternate screen again would move the cursor back to
+/// where it was before, and what follows would overwrite the message of a panic.
 fn restore() {
+    if !IS_CHANGED.swap(false, Ordering::Relaxed) {
+        return;
+    }
     // Fails if the terminal is gone, and then nothing must be restored.
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();

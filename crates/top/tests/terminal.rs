@@ -148,9 +148,11 @@ fn q_leaves_and_restores_the_terminal() {
 #[test]
 fn a_panic_restores_the_terminal_and_shows_its_message() {
     let tmux = Tmux::start();
-    tmux.open(10);
-    let screen = tmux.wait_for("panic on purpose");
+    // A short message: all of the screen's lines are from this run.
+    tmux.open_with("RUST_BACKTRACE=0", 10);
+    let screen = tmux.wait_for("test result: FAILED");
     assert!(!screen.contains("q quit"), "the message is on the view's screen:\n{screen}");
-    tmux.wait_for("test result: FAILED");
+    let message = screen.find("panic on purpose");
+    assert!(message.is_some_and(|at| at < screen.find("FAILED").unwrap()), "{screen}");
     tmux.assert_restored();
 }
