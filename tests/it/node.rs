@@ -13,20 +13,14 @@ use crate::support;
 /// Timeout of all kernel tests together, at the speed of an emulated CPU.
 const TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// Tests of what the agent writes for co-location, and those that attach the trace.
-const TWO_CPUS: [&str; 6] = [
-    "kernel::yielding::",
-    "kernel::burst::",
-    "kernel::resize::",
-    "kernel::scaled::",
-    "kernel::waits::",
-    "kernel::contention::",
-];
+/// Tests of what the agent writes for co-location.
+const ACTING: [&str; 4] =
+    ["kernel::yielding::", "kernel::burst::", "kernel::resize::", "kernel::scaled::"];
 
 #[test]
 fn the_kernel_tests_pass_on_6_1() {
     // The condition adds nothing to the tests of waits that depends on the kernel.
-    let elsewhere = ["kernel::condition::"].into_iter().chain(TWO_CPUS);
+    let elsewhere = ["kernel::condition::"].into_iter().chain(ACTING);
     let elsewhere: Vec<_> = elsewhere.map(|test| format!("--skip={test}")).collect();
     let elsewhere = elsewhere.iter().map(String::as_str);
     let args: Vec<_> = ["kernel::"].into_iter().chain(elsewhere).collect();
@@ -39,7 +33,7 @@ fn the_kernel_tests_pass_on_6_1() {
 fn the_kernel_tests_of_files_that_changed_pass_on_6_12() {
     let tests =
         ["kernel::accounting::", "kernel::agent::", "kernel::throttling::", "kernel::waits::"];
-    tests_pass_on_two_cpus(KernelSeries::V6_12, &tests);
+    kernel_tests_pass_on(KernelSeries::V6_12, &tests);
 }
 
 #[test]
@@ -53,18 +47,18 @@ fn hotplug_and_fewer_cpus_for_best_effort_work_on_6_12() {
 }
 
 #[test]
-fn waits_are_traced_best_effort_yields_and_limits_burst_on_6_1() {
+fn best_effort_pods_yield_and_limits_burst_on_6_1() {
     // Without those that write nothing: there the kernel makes no difference.
     let idle = ["observing_", "without_its_own_option"].map(|test| format!("--skip={test}"));
     let idle = idle.iter().map(String::as_str);
-    let args: Vec<_> = TWO_CPUS.into_iter().chain(idle).collect();
-    tests_pass_on_two_cpus(KernelSeries::V6_1, &args);
+    let args: Vec<_> = ACTING.into_iter().chain(idle).collect();
+    acting_tests_pass_on(KernelSeries::V6_1, &args);
 }
 
 /// Only the bursts: before 6.10 the kernel changes them with the quota, `cpu.idle` is the same.
 #[test]
 fn limits_burst_on_6_12() {
-    tests_pass_on_two_cpus(KernelSeries::V6_12, &["kernel::burst::a_"]);
+    acting_tests_pass_on(KernelSeries::V6_12, &["kernel::burst::a_"]);
 }
 
 fn kernel_tests_pass_on(kernel: KernelSeries, tests: &[&str]) {
@@ -72,10 +66,10 @@ fn kernel_tests_pass_on(kernel: KernelSeries, tests: &[&str]) {
     tests_pass_on(kernel, Node::default().cpus, &args);
 }
 
-/// With two CPUs, for tests that attach and detach the trace. Each time the kernel changes its own
-/// code, and with eight emulated CPUs one of them may run the half-changed instruction
+/// With two CPUs: these tests attach and detach the trace many times. Each time the kernel changes
+/// its own code, and with eight emulated CPUs one of them runs the half-changed instruction
 /// (`Oops: int3` in `__schedule`), or all of them hang.
-fn tests_pass_on_two_cpus(kernel: KernelSeries, tests: &[&str]) {
+fn acting_tests_pass_on(kernel: KernelSeries, tests: &[&str]) {
     let cpus = CpuTopology { sockets: 1, cores: 2, threads: 1 };
     let args = [tests, &["--test-threads=1"]].concat();
     tests_pass_on(kernel, cpus, &args);
@@ -102,7 +96,7 @@ fn tests_pass_on(kernel: KernelSeries, cpus: CpuTopology, args: &[&str]) {
         env: vec![
             (support::BINARY_VARIABLE.into(), "/usr/local/bin/cpuwarden".into()),
             ("CPUWARDEN_CHURN_SECONDS".into(), "20".into()),
-            // Only tests that ask for the trace attach it.
+            // Only tests that ask for the trace attach it: see `acting_tests_pass_on`.
             ("CPUWARDEN_SCHED_TRACE".into(), "off".into()),
         ],
         files: vec![GuestFile::at(support::binary(), "/usr/local/bin/cpuwarden")],
