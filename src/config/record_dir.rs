@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::ByteSize;
 use crate::exit::Failure;
 
-/// Maximum size of a recording for which none is given.
+/// Default of the maximum size of a recording.
 pub(crate) const DEFAULT_RECORD_SIZE: ByteSize = ByteSize(100_000_000);
 
 /// Directory of a recording, and the size after its comma, if there is one.

@@ -266,7 +266,7 @@ impl ContainerHistory {
         }
     }
 
-    /// What the container has shown for the next ones of its workload.
+    /// Observations of the container, for the next ones of its workload.
     pub(crate) fn shown(&self) -> Shown {
         let go = self.program.runtime().filter(|found| found.language == Language::Go);
         let live_set = self.live_set.filter(|_| self.watched >= LIVE_SET_AFTER);

@@ -1,4 +1,4 @@
-//! What containers of a workload have shown, kept for hours: the next one may start when no other
+//! Knowledge of workloads from their containers, kept for hours: the next one may start when no other
 //! one runs.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ const CAPACITY: usize = 1024;
 /// Namespace, container name and image.
 type Key = (String, String, String);
 
-/// What a container has shown. `None` means unknown.
+/// Observations of one container. `None` means unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) live_set_bytes: Option<u64>,

@@ -21,7 +21,7 @@ use crate::{DemoArgs, DemoOutput, end};
 const RECORDING: &[u8] = include_bytes!("recorded/demo.cpuwarden");
 /// Time in the recording at which the demo begins: the bars of the last minute are then complete.
 const FIRST_MINUTE: Duration = Duration::from_secs(60);
-/// What to do next: a recording has no findings.
+/// The next step for a reader: a recording has no findings.
 const NEXT: &str = "try next: the demo as root, and then, in another terminal: cpuwarden advise";
 
 /// The recording in a file, deleted on drop.

@@ -74,7 +74,7 @@ fn go(runtime: &Runtime, godebug: &str, machine: Machine) -> Sourced {
     }
 }
 
-/// What Go itself derives GOMAXPROCS from.
+/// The sources from which Go itself derives GOMAXPROCS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GoChoice {
     Cpus,

@@ -31,7 +31,7 @@ pub(crate) enum View {
 /// Pods to which the victims are limited.
 #[derive(Debug)]
 pub(crate) struct Only {
-    /// What the filter shows.
+    /// Description of the chosen pods, shown as the filter.
     pub(crate) label: String,
     pub(crate) pods: HashSet<PodName>,
 }

@@ -41,11 +41,11 @@ pub(crate) struct Node<'a> {
     pub(crate) reserved: f64,
 }
 
-/// Which part of the node's use a container belongs to.
+/// Part of the node's use to which a container belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     BestEffort,
-    /// It has exclusive CPUs.
+    /// A container with exclusive CPUs.
     Exclusive,
     Other,
 }
