@@ -15,7 +15,8 @@ fn the_doctor_reports_containers_and_kernel_features() {
     let _spinner = container.spawn(&Workload::Spin { threads: 1 });
     let kubepods = tree.kubepods().path().to_str().unwrap();
     let options = ["doctor", "--json", "--pod-source=none", "--kubepods", kubepods];
-    let options = options.into_iter().chain(["--best-effort=enforce", "--burst=observe"]);
+    let more = ["--sched-trace=auto", "--best-effort=enforce", "--burst=observe"];
+    let options = options.into_iter().chain(more);
     let output = Command::new(binary()).args(options).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let level = |check: &str| {
