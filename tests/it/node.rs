@@ -66,9 +66,8 @@ fn kernel_tests_pass_on(kernel: KernelSeries, tests: &[&str]) {
     tests_pass_on(kernel, Node::default().cpus, &args);
 }
 
-/// With two CPUs: these tests attach and detach the trace many times. Each time the kernel changes
-/// its own code, and with eight emulated CPUs one of them runs the half-changed instruction
-/// (`Oops: int3` in `__schedule`), or all of them hang.
+/// With two CPUs: these tests attach and detach the trace many times. Each time the kernel patches
+/// its own code, and all emulated CPUs have to stop for it.
 fn acting_tests_pass_on(kernel: KernelSeries, tests: &[&str]) {
     let cpus = CpuTopology { sockets: 1, cores: 2, threads: 1 };
     let args = [tests, &["--test-threads=1"]].concat();
@@ -96,7 +95,7 @@ fn tests_pass_on(kernel: KernelSeries, cpus: CpuTopology, args: &[&str]) {
         env: vec![
             (support::BINARY_VARIABLE.into(), "/usr/local/bin/cpuwarden".into()),
             ("CPUWARDEN_CHURN_SECONDS".into(), "20".into()),
-            // Only tests that ask for the trace attach it: see `acting_tests_pass_on`.
+            // Only tests that ask for the trace attach it: it takes long on emulated CPUs.
             ("CPUWARDEN_SCHED_TRACE".into(), "off".into()),
         ],
         files: vec![GuestFile::at(support::binary(), "/usr/local/bin/cpuwarden")],

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 
+use crate::node::Emulator;
 use crate::process::{self, CommandError};
 
-/// Program that emulates a machine.
+/// Program that emulates a machine, as errors name it.
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
 
 /// Kernel options of every machine.
@@ -73,15 +74,15 @@ impl Drop for Qemu {
 
 /// A machine without devices that boots this kernel, with more kernel options if there are any.
 pub(crate) fn command(
+    emulator: &Emulator,
     cpus: CpuTopology,
     memory_mib: u32,
     kernel: &Path,
     initramfs: &Path,
     kernel_options: &[&str],
 ) -> Command {
-    // setpriv kills the machine if this process is killed.
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", PROGRAM]).args(machine_arguments(cpus, memory_mib));
+    let mut command = emulator.command();
+    command.args(machine_arguments(cpus, memory_mib));
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
     command.args(["-append", &[&KERNEL_OPTIONS[..], kernel_options].concat().join(" ")]);
     command
@@ -106,8 +107,8 @@ fn machine_arguments(cpus: CpuTopology, memory_mib: u32) -> Vec<String> {
         "-accel",
         "tcg,thread=multi",
     ];
-    // vendor: Linux detects SMT siblings only for known vendors. cx16=off: QEMU 7.2 corrupts the
-    // flags register in cmpxchg16b, which Linux otherwise uses in its allocator.
+    // vendor: Linux detects SMT siblings only for known vendors. cx16=off: QEMU 7.2
+    // corrupted the flags register in cmpxchg16b, which Linux otherwise uses in its allocator.
     let mut arguments: Vec<String> = fixed.map(str::to_owned).into();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-cpu", "max,vendor=GenuineIntel,cx16=off".into());

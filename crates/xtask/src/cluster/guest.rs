@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::certificates::Certificates;
 use super::network::{self, NODE_ADDRESS, SHELL_PORT, TAP};
 use super::{ClusterError, Options, disk, images, write};
-use crate::node::{self, Kernel, KernelSeries};
+use crate::node::{self, Emulator, Kernel, KernelSeries};
 use crate::prerequisites::write_executable;
 use crate::process;
 use crate::qemu::{self, Qemu};
@@ -76,8 +76,14 @@ impl Guest {
             (initramfs(&kernel, work)?, run_disk(options, certificates, manifests, work)?);
         let console = work.join("console");
         let kernel_options = ["net.ifnames=0", "systemd.show_status=1"];
-        let mut command =
-            qemu::command(options.cpus, MEMORY_MIB, &kernel.image, &initramfs, &kernel_options);
+        let mut command = qemu::command(
+            &Emulator::obtain()?,
+            options.cpus,
+            MEMORY_MIB,
+            &kernel.image,
+            &initramfs,
+            &kernel_options,
+        );
         command.arg("-chardev").arg(format!("file,id=console,path={}", console.display()));
         command.args(["-device", "isa-serial,chardev=console"]);
         let drive = |id: &str, path: &Path| {

@@ -73,12 +73,18 @@ impl PrivateApt {
         process::output_of(
             self.command("apt-get").args(["download", package]).current_dir(&self.directory),
         )?;
-        let entries = fs::read_dir(&self.directory).map_err(NodeError::io(&self.directory))?;
-        let deb = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .find(|path| path.extension().is_some_and(|e| e == "deb"));
+        let deb = packages_in(&self.directory)?.pop();
         deb.ok_or_else(|| NodeError::NoSuchFile(self.directory.join(package)))
+    }
+
+    /// Downloads a package and all that it depends on, verified by apt, and returns the files.
+    pub(super) fn download_with_all(&self, package: &str) -> Result<Vec<PathBuf>, NodeError> {
+        let mut install = self.command("apt-get");
+        install.args(["install", "--yes", "--download-only", "--no-install-recommends", package]);
+        // Nothing is installed, so that apt needs neither root nor dpkg's lock.
+        install.args(["-o", "Debug::NoLocking=1"]);
+        process::output_of(&mut install)?;
+        packages_in(&self.directory.join("cache/archives"))
     }
 
     fn command(&self, program: &str) -> Command {
@@ -115,6 +121,12 @@ Dir::State::Status \"{directory}/status\";
 ",
         transport = transport.join("\n"),
     )
+}
+
+fn packages_in(directory: &Path) -> Result<Vec<PathBuf>, NodeError> {
+    let entries = fs::read_dir(directory).map_err(NodeError::io(directory))?.flatten();
+    let is_package = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "deb");
+    Ok(entries.map(|entry| entry.path()).filter(is_package).collect())
 }
 
 fn make_dir(path: &Path) -> Result<(), NodeError> {

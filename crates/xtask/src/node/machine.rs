@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::outputs::UP;
-use super::{Forward, Node, NodeError};
+use super::{Emulator, Forward, Node, NodeError};
 use crate::qemu::{self, Qemu};
 
 /// The guest's four serial ports, each backed by a file: console, standard output, standard error,
@@ -55,9 +55,8 @@ impl Ports {
     }
 }
 
-/// Maximum number of boots. QEMU before 8.1 translates code without locking it against patching:
-/// about one boot in forty fails on a stale breakpoint of the kernel. No program has run by then,
-/// so the boot can be repeated.
+/// Maximum number of boots. If a guest crashes while it boots, no program has run, so the boot can
+/// be repeated.
 const BOOTS: u32 = 3;
 /// A boot takes 2 s, and several times that on a busy machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -69,10 +68,16 @@ pub(super) fn boot(
     initramfs: &Path,
     directory: &Path,
 ) -> Result<Machine, NodeError> {
+    let emulator = Emulator::obtain()?;
     let mut console = String::new();
     for _ in 0..BOOTS {
-        let mut machine =
-            Machine::power_on(node, kernel, initramfs, Ports { directory: directory.into() })?;
+        let mut machine = Machine::power_on(
+            &emulator,
+            node,
+            kernel,
+            initramfs,
+            Ports { directory: directory.into() },
+        )?;
         machine.wait(BOOT_TIMEOUT, Machine::is_up)?;
         if machine.is_up() {
             return Ok(machine);
@@ -91,6 +96,7 @@ pub(super) struct Machine {
 
 impl Machine {
     fn power_on(
+        emulator: &Emulator,
         node: &Node,
         kernel: &Path,
         initramfs: &Path,
@@ -100,7 +106,7 @@ impl Machine {
         let stderr_path = ports.path(QEMU_STDERR);
         let stderr = File::create(&stderr_path).map_err(NodeError::io(&stderr_path))?;
         let echo = Echo::new(node.echo, &ports)?;
-        let qemu = Qemu::start(command(node, kernel, initramfs, &ports), stderr)?;
+        let qemu = Qemu::start(command(emulator, node, kernel, initramfs, &ports), stderr)?;
         Ok(Self { qemu, ports, echo })
     }
 
@@ -136,8 +142,14 @@ impl Machine {
 
 const QEMU_STDERR: &str = "qemu-stderr";
 
-fn command(node: &Node, kernel: &Path, initramfs: &Path, ports: &Ports) -> Command {
-    let mut command = qemu::command(node.cpus, node.memory_mib, kernel, initramfs, &[]);
+fn command(
+    emulator: &Emulator,
+    node: &Node,
+    kernel: &Path,
+    initramfs: &Path,
+    ports: &Ports,
+) -> Command {
+    let mut command = qemu::command(emulator, node.cpus, node.memory_mib, kernel, initramfs, &[]);
     for (index, (name, irq)) in PORT_NAMES.iter().zip(PORT_IRQS).enumerate() {
         command.args(["-chardev", &format!("file,id={name},path={}", ports.path(name).display())]);
         command.args(["-device", &format!("isa-serial,chardev={name},index={index},irq={irq}")]);
@@ -194,7 +206,14 @@ mod tests {
             ..Node::default()
         };
         let ports = Ports { directory: "/w".into() };
-        let line = process::command_line(&command(&node, Path::new("k"), Path::new("i"), &ports));
+        let emulator = Emulator { root: "/q".into() };
+        let line = process::command_line(&command(
+            &emulator,
+            &node,
+            Path::new("k"),
+            Path::new("i"),
+            &ports,
+        ));
         for part in [
             "-smp 6,sockets=3,cores=2,threads=1",
             "id=m0,size=342M",

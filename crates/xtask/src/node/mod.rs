@@ -6,6 +6,7 @@
 //! guest.
 
 mod apt;
+mod emulator;
 mod guest;
 mod guest_options;
 mod init_script;
@@ -20,10 +21,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use emulator::Emulator;
 pub use guest::Guest;
 pub use guest_options::{Forward, GuestFile, OutputFile};
 pub use kernel::{Kernel, KernelSeries, obtain_kernel};
 
+use crate::make_once::FileError;
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
 pub use crate::qemu::CpuTopology;
@@ -140,6 +143,12 @@ pub enum NodeError {
         /// Attempts with their results.
         attempts: Vec<String>,
     },
+    /// QEMU cannot be fetched.
+    #[error("no QEMU of Debian 13 is available from this machine's package sources:\n  {}", attempts.join("\n  "))]
+    NoEmulator {
+        /// Attempts with their results.
+        attempts: Vec<String>,
+    },
     /// The guest did not come up in several boots.
     #[error("no guest came up in {boots} boots; the last one's console:\n{console}")]
     NeverUp {
@@ -156,6 +165,12 @@ pub enum NodeError {
         /// Standard error of QEMU.
         stderr: String,
     },
+}
+
+impl From<FileError> for NodeError {
+    fn from(FileError { path, source }: FileError) -> Self {
+        Self::Io { path, source }
+    }
 }
 
 impl NodeError {
