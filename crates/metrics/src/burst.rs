@@ -10,6 +10,7 @@ use crate::gauge_set::{GaugeSet, gauge, int_counter, int_gauge};
 pub struct BurstMetrics {
     enforcing: GaugeSet<IntGaugeVec>,
     bursts: GaugeSet<GaugeVec>,
+    scaled: GaugeSet<GaugeVec>,
     containers: GaugeSet<IntGaugeVec>,
     changes: IntCounterVec,
     writes: IntCounterVec,
@@ -20,6 +21,7 @@ impl BurstMetrics {
         Self {
             enforcing: GaugeSet::new(int_gauge(registry, &catalogue::BURST_ENFORCING)),
             bursts: GaugeSet::new(gauge(registry, &catalogue::CONTAINER_BURST_SECONDS)),
+            scaled: GaugeSet::new(gauge(registry, &catalogue::CONTAINER_SCALED_QUOTA_CORES)),
             containers: GaugeSet::new(int_gauge(registry, &catalogue::BURST_CONTAINERS)),
             changes: int_counter(registry, &catalogue::BURST_CHANGES_TOTAL),
             writes: int_counter(registry, &catalogue::BURST_WRITES_TOTAL),
@@ -38,9 +40,12 @@ impl BurstMetrics {
 
     /// Sets the bursts by namespace, pod and container, seconds per period.
     pub fn set_bursts<'a>(&self, bursts: impl Iterator<Item = ([&'a str; 3], f64)>) {
-        let vector = &self.bursts.vector;
-        let set = |labels: &[&str], seconds: f64| vector.with_label_values(labels).set(seconds);
-        self.bursts.keep(bursts, set, |labels| vector.remove_label_values(labels));
+        keep(&self.bursts, bursts);
+    }
+
+    /// Sets the scaled quotas by namespace, pod and container, cores.
+    pub fn set_scaled_quotas<'a>(&self, quotas: impl Iterator<Item = ([&'a str; 3], f64)>) {
+        keep(&self.scaled, quotas);
     }
 
     /// Sets the number of containers by state.
@@ -64,4 +69,11 @@ impl BurstMetrics {
             self.writes.with_label_values(&[setting, result]).inc_by(times);
         }
     }
+}
+
+/// Sets the values of these containers, and removes the series of all others.
+fn keep<'a>(gauges: &GaugeSet<GaugeVec>, values: impl Iterator<Item = ([&'a str; 3], f64)>) {
+    let vector = &gauges.vector;
+    let set = |labels: &[&str], value: f64| vector.with_label_values(labels).set(value);
+    gauges.keep(values, set, |labels| vector.remove_label_values(labels));
 }

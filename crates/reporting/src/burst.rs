@@ -131,8 +131,14 @@ pub(crate) fn export(metrics: &BurstMetrics, report: &BurstReport) {
             .iter()
             .map(|one| ([&*one.namespace, &*one.pod, &*one.container], one.usec as f64 / 1e6)),
     );
+    metrics.set_scaled_quotas(
+        report
+            .scaled
+            .iter()
+            .map(|one| ([&*one.namespace, &*one.pod, &*one.container], one.cores)),
+    );
     let counts = report.others.iter().map(|(&reason, &count)| (reason, count));
-    let own = [("burst", report.containers.len()), ("scaled", report.scaled)];
+    let own = [("burst", report.containers.len()), ("scaled", report.scaled.len())];
     metrics.set_containers(counts.chain(own));
     for (_, change) in &report.changes {
         metrics.add_change(change.names());
@@ -161,7 +167,7 @@ mod tests {
         BurstReport {
             mode: mode.clone(),
             containers: in_force.map(limit).into_iter().collect(),
-            scaled: 0,
+            scaled: Vec::new(),
             others: Default::default(),
             changes: change.into_iter().map(|change| (limit(0), change)).collect(),
             writes: Default::default(),

@@ -13,7 +13,7 @@ use snapshot::ContainerRow;
 use crate::actor::{ActorConfig, Mode};
 use crate::inputs::Inputs;
 use crate::pods::is_best_effort;
-use crate::scale::{Measured, Scalable, ScaleChange, ScaledQuotas, Scaling};
+use crate::scale::{Measured, Scalable, ScaleChange, ScaledQuota, ScaledQuotas, Scaling};
 use crate::setting::{Bandwidth, Kind};
 use crate::want::{MIN_QUOTA_USEC, Want};
 use crate::writer::{RequiredValues, Writer, Writes};
@@ -65,6 +65,23 @@ pub struct Bursting {
     pub usec: u64,
 }
 
+/// A container whose quota is scaled above its limit, or would be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScaledContainer {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+    /// UID of the pod.
+    pub uid: String,
+    /// Quota, percent of the limit.
+    pub percent: u64,
+    /// Quota ÷ period, cores.
+    pub cores: f64,
+}
+
 /// Change of a container's burst.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BurstChange {
@@ -106,8 +123,8 @@ pub struct BurstReport {
     pub mode: Mode,
     /// Containers that burst, or would burst.
     pub containers: Vec<Bursting>,
-    /// Number of containers whose quota is scaled, or would be.
-    pub scaled: usize,
+    /// Containers whose quota is scaled, or would be.
+    pub scaled: Vec<ScaledContainer>,
     /// Number of containers without burst, by reason.
     pub others: BTreeMap<&'static str, usize>,
     /// Changes in this pass: of bursts with the container before an end and after a raise, and of
@@ -190,7 +207,7 @@ impl Bursts {
         let mut report = BurstReport {
             mode,
             containers: Vec::new(),
-            scaled: 0,
+            scaled: Vec::new(),
             others: BTreeMap::new(),
             changes: Vec::new(),
             writes: Writes::default(),
@@ -213,7 +230,7 @@ impl Bursts {
         if let Some(read_at) = inputs.snapshot.read_at {
             let measured = Measured { now, read_at, used_share: shared_use };
             let scaled = self.scale(&members, &mut values, measured);
-            report.scaled = scaled.quotas.len();
+            report.scaled = scaled_containers(&members, &scaled);
             report.changes.extend(scale_changes(&members, &scaled));
         }
         let wanted = match report.mode {
@@ -357,8 +374,8 @@ impl Bursts {
             is_settled.then(|| Scalable::of(member.row, &request, most, path, base))
         });
         let scaled = self.scaling.tick(scalable.collect(), measured);
-        for (path, base, quota) in &scaled.quotas {
-            values.scale(path.clone(), *base, *quota);
+        for one in &scaled.quotas {
+            values.scale(one.path.clone(), one.base, one.quota);
         }
         scaled
     }
@@ -437,14 +454,40 @@ impl Values<'_> {
     }
 }
 
+/// The member with the runtime's id, and its burst.
+fn member_of<'a, 'b>(
+    members: &'a [(Member<'b>, Option<u64>)],
+    id: &str,
+) -> Option<&'a (Member<'b>, Option<u64>)> {
+    members.iter().find(|(member, _)| member.row.identity.container_id == id)
+}
+
+fn scaled_containers(
+    members: &[(Member<'_>, Option<u64>)],
+    scaled: &ScaledQuotas,
+) -> Vec<ScaledContainer> {
+    let of = |one: &ScaledQuota| {
+        let (member, _) = member_of(members, &one.id)?;
+        let identity = &member.row.identity;
+        Some(ScaledContainer {
+            namespace: identity.namespace.clone(),
+            pod: identity.pod.clone(),
+            container: identity.container.clone(),
+            uid: identity.uid.clone(),
+            percent: one.percent(),
+            cores: one.quota as f64 / one.base.period as f64,
+        })
+    };
+    scaled.quotas.iter().filter_map(of).collect()
+}
+
 /// The changes of scaled quotas; those of removed containers have no end.
 fn scale_changes(
     members: &[(Member<'_>, Option<u64>)],
     scaled: &ScaledQuotas,
 ) -> Vec<(Bursting, BurstChange)> {
     let of = |(id, change): &(String, ScaleChange)| {
-        let (member, percent) =
-            members.iter().find(|(member, _)| member.row.identity.container_id == *id)?;
+        let (member, percent) = member_of(members, id)?;
         let change = match *change {
             ScaleChange::Began(percent) => BurstChange::Scaled { percent },
             ScaleChange::Ended(reason) => BurstChange::Unscaled(reason),

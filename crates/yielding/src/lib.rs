@@ -26,7 +26,7 @@ mod writer;
 
 pub use actor::{Actor, ActorConfig, Mode, Report, Switch};
 pub use best_effort::BestEffortReport;
-pub use burst::{BurstChange, BurstReport, BurstSettings, Bursting, has_burst};
+pub use burst::{BurstChange, BurstReport, BurstSettings, Bursting, ScaledContainer, has_burst};
 pub use checkpoint::{Restricted, leftovers, restricted, take_lock};
 pub use error::{Error, Result};
 pub use inputs::Inputs;

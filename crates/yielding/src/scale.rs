@@ -88,12 +88,33 @@ pub(crate) enum ScaleChange {
     Ended(&'static str),
 }
 
+/// A container with a quota above its limit.
+#[derive(Debug)]
+pub(crate) struct ScaledQuota {
+    /// The runtime's id of the container.
+    pub(crate) id: String,
+    pub(crate) path: PathBuf,
+    /// Bandwidth by the limit.
+    pub(crate) base: Bandwidth,
+    /// Quota, microseconds.
+    pub(crate) quota: u64,
+}
+
+impl ScaledQuota {
+    /// Quota, percent of the limit.
+    pub(crate) fn percent(&self) -> u64 {
+        percent(self.quota, self.base.quota.unwrap_or_default())
+    }
+}
+
+fn percent(quota: u64, base: u64) -> u64 {
+    quota.saturating_mul(100) / base.max(1)
+}
+
 /// Decisions of one pass.
 #[derive(Debug, Default)]
 pub(crate) struct ScaledQuotas {
-    /// Containers with a quota above their limit: path, bandwidth by the limit, and quota,
-    /// microseconds.
-    pub(crate) quotas: Vec<(PathBuf, Bandwidth, u64)>,
+    pub(crate) quotas: Vec<ScaledQuota>,
     /// Changes by the runtime's id of the container, which may have been removed.
     pub(crate) changes: Vec<(String, ScaleChange)>,
 }
@@ -159,7 +180,7 @@ impl Scaling {
             }
             match (were_scaled.contains(&one.id), state.quota > base) {
                 (false, true) => {
-                    let began = ScaleChange::Began(state.quota.saturating_mul(100) / base.max(1));
+                    let began = ScaleChange::Began(percent(state.quota, base));
                     decided.changes.push((one.id.clone(), began));
                 }
                 (true, false) => {
@@ -168,7 +189,9 @@ impl Scaling {
                 _ => {}
             }
             if state.quota > base {
-                decided.quotas.push((one.path, one.base, state.quota));
+                let id = one.id.clone();
+                let (path, base, quota) = (one.path, one.base, state.quota);
+                decided.quotas.push(ScaledQuota { id, path, base, quota });
             }
             self.containers.insert(one.id, state);
         }
@@ -242,7 +265,7 @@ mod tests {
         let pass = |&(second, of_snapshot, used_share): &(u64, u64, Option<f64>)| {
             let measured = Measured { now: at(second), read_at: at(of_snapshot), used_share };
             let scaled = scaling.tick(vec![scalable(of_snapshot)], measured);
-            scaled.quotas.first().map_or(100_000, |(_, _, quota)| *quota)
+            scaled.quotas.first().map_or(100_000, |one| one.quota)
         };
         passes.iter().map(pass).collect()
     }

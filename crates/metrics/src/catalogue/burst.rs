@@ -16,6 +16,14 @@ pub(crate) static CONTAINER_BURST_SECONDS: Descriptor = gauge(
      containers without burst.",
 );
 
+pub(crate) static CONTAINER_SCALED_QUOTA_CORES: Descriptor = gauge(
+    "cpuwarden_container_scaled_quota_cores",
+    &["namespace", "pod", "container"],
+    "CPU quota of a container that the agent has scaled above the limit (--burst-quota-percent; cpu.max, \
+     cpu.cfs_quota_us); while cpuwarden_burst_enforcing is 0, what it would set. Absent for containers whose quota \
+     is the limit.",
+);
+
 pub(crate) static BURST_CONTAINERS: Descriptor = gauge(
     "cpuwarden_burst_containers",
     &["state"],

@@ -58,7 +58,8 @@ pub(crate) fn agent() -> AgentMetrics {
     let burst = agent.burst();
     burst.set_enforcing(None);
     burst.set_bursts([(["shop", "cart-1", "main"], 0.015)].into_iter());
-    burst.set_containers([("burst", 1), ("busy", 2)].into_iter());
+    burst.set_scaled_quotas([(["shop", "cart-1", "main"], 0.4)].into_iter());
+    burst.set_containers([("burst", 1), ("scaled", 1), ("busy", 2)].into_iter());
     burst.add_change(["raise", "throttled"]);
     burst.add_writes("burst", "ok", 2);
     agent.advice().set(vec![advised("cart-1")]);
