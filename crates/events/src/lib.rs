@@ -84,8 +84,8 @@ impl Sender {
         self.say(Message::of_step(&self.node, step, reason));
     }
 
-    /// Queues a message for a pod's owner: a container's limit begins to burst, or no longer
-    /// bursts.
+    /// Queues a message for a pod's owner: a container's limit begins to burst or no longer bursts,
+    /// or its quota is above its limit or no longer is.
     pub fn burst(&self, [namespace, pod, uid]: [&str; 3], burst: &Burst<'_>) {
         self.say(Message::of_burst([namespace, pod, uid], burst));
     }
@@ -97,7 +97,7 @@ impl Sender {
     }
 }
 
-/// Change of a container's burst.
+/// Change of a container's burst or scaled quota.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Burst<'a> {
     /// Start of the container's burst.
@@ -113,6 +113,20 @@ pub enum Burst<'a> {
     },
     /// End of the container's burst.
     Ends {
+        /// Name of the container.
+        container: &'a str,
+        /// Reason of the end.
+        reason: String,
+    },
+    /// The container's quota is above its limit now.
+    ScaledQuotaBegins {
+        /// Name of the container.
+        container: &'a str,
+        /// Quota, percent of the limit.
+        percent: u64,
+    },
+    /// The container's quota is its limit again.
+    ScaledQuotaEnds {
         /// Name of the container.
         container: &'a str,
         /// Reason of the end.
@@ -324,7 +338,9 @@ mod tests {
         sender.burst(pod, &begins("app"));
         sender.burst(pod, &begins("log"));
         sender.burst(pod, &Burst::Ends { container: "app", reason: "not throttled".to_owned() });
-        cluster.until("seven events", |cluster| cluster.count("sent") == 7).await;
+        sender.burst(pod, &Burst::ScaledQuotaBegins { container: "app", percent: 120 });
+        sender.burst(pod, &Burst::ScaledQuotaEnds { container: "app", reason: "idle".to_owned() });
+        cluster.until("nine events", |cluster| cluster.count("sent") == 9).await;
         let of = |event: &serde_json::Value| {
             let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
             let about = &event["regarding"];
@@ -351,6 +367,8 @@ mod tests {
             ("Normal", "CpuBurstBegins", app, "container app may burst by 80% of its limit"),
             ("Normal", "CpuBurstBegins", log, "container log may burst by 80% of its limit"),
             ("Normal", "CpuBurstEnds", app, "container app no longer bursts: not throttled"),
+            ("Normal", "ScaledQuotaBegins", app, "container app is scaled to 120% of its limit"),
+            ("Normal", "ScaledQuotaEnds", app, "container app is its limit again: idle"),
         ];
         assert_eq!(sent.len(), expected.len(), "{sent:?}");
         for ((type_, reason, about, note), expected) in sent.iter().zip(expected) {

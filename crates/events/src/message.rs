@@ -43,6 +43,8 @@ static YIELDS: EventKind = kind("Normal", "BestEffortYields", "Restrict");
 static NOT_RESTRICTED: EventKind = kind("Normal", "BestEffortReleased", "Release");
 static BURST_BEGINS: EventKind = kind("Normal", "CpuBurstBegins", "Burst");
 static BURST_ENDS: EventKind = kind("Normal", "CpuBurstEnds", "Burst");
+static SCALED_QUOTA_BEGINS: EventKind = kind("Normal", "ScaledQuotaBegins", "Scale");
+static SCALED_QUOTA_ENDS: EventKind = kind("Normal", "ScaledQuotaEnds", "Scale");
 
 /// Maximum length of a note, bytes.
 const NOTE: usize = 1000;
@@ -138,7 +140,7 @@ impl Message {
         Self::new(node_reference(node), kind, note)
     }
 
-    /// The message for a pod's owner when a limit begins to burst, or no longer bursts.
+    /// The message for a pod's owner when a burst or a scaled quota begins or ends.
     pub(super) fn of_burst([namespace, pod, uid]: [&str; 3], burst: &Burst<'_>) -> Self {
         let (kind, container, mut note) = match burst {
             Burst::Begins { container, percent, without, with } => (
@@ -155,6 +157,19 @@ impl Message {
                 &BURST_ENDS,
                 container,
                 format!("CPU limit of container {container} no longer bursts: {reason}"),
+            ),
+            Burst::ScaledQuotaBegins { container, percent } => (
+                &SCALED_QUOTA_BEGINS,
+                container,
+                format!(
+                    "CPU quota of container {container} is scaled to {percent}% of its limit: \
+                     the limit throttles it and the node has CPU to spare"
+                ),
+            ),
+            Burst::ScaledQuotaEnds { container, reason } => (
+                &SCALED_QUOTA_ENDS,
+                container,
+                format!("CPU quota of container {container} is its limit again: {reason}"),
             ),
         };
         note.truncate(note.floor_char_boundary(NOTE));

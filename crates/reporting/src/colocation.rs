@@ -1,7 +1,7 @@
 //! Best-effort pods that yield CPU, and CPU limits that burst.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use colocation::Step;
 use events::Sender;
@@ -10,7 +10,7 @@ use timeline::{BestEffort, Colocation, ContainerName, Timeline};
 use watchdog::Part;
 use yielding::{BestEffortReport, Bursting, Mode, Report, Round, Writes};
 
-use crate::burst::{self, Bursts};
+use crate::burst::{self, Bursts, ScaledQuotas};
 
 /// Reports the passes over best-effort pods and bursts: to the log, the metrics and the views, and
 /// as Events.
@@ -24,6 +24,7 @@ pub struct ColocationReporter {
     steps: Steps,
     burst_seen: Seen,
     bursts: Bursts,
+    scaled_quotas: ScaledQuotas,
 }
 
 impl ColocationReporter {
@@ -45,6 +46,7 @@ impl ColocationReporter {
             steps: Steps::default(),
             burst_seen: Seen::default(),
             bursts: Bursts::default(),
+            scaled_quotas: ScaledQuotas::default(),
         }
     }
 
@@ -78,6 +80,9 @@ impl ColocationReporter {
             if let Some(events) = &self.events {
                 for (one, burst) in self.bursts.next(report) {
                     events.burst([&one.namespace, &one.pod, &one.uid], &burst);
+                }
+                for (pod, change) in self.scaled_quotas.next(report, Instant::now()) {
+                    events.burst(pod, &change);
                 }
             }
         }
