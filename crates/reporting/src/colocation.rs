@@ -8,7 +8,7 @@ use events::Sender;
 use metrics::AgentMetrics;
 use timeline::{BestEffort, Colocation, ContainerName, Timeline};
 use watchdog::Part;
-use yielding::{BestEffortReport, Bursting, Mode, Report, Round, Writes};
+use yielding::{BestEffortReport, Mode, Report, Round, Writes};
 
 use crate::burst::{self, Bursts, ScaledQuotas};
 
@@ -97,12 +97,17 @@ fn colocation(report: &Report) -> Colocation {
     });
     let restricted = report.best_effort.iter().flat_map(|report| &report.restricted);
     let written = report.burst.iter().filter(|report| report.mode == Mode::Enforcing);
-    let name =
-        |one: &Bursting| ContainerName { uid: one.uid.clone(), container: one.container.clone() };
+    let name = |uid: &str, container: &str| ContainerName {
+        uid: uid.to_owned(),
+        container: container.to_owned(),
+    };
+    let bursts = written.clone().flat_map(|report| &report.containers);
+    let scaled = written.flat_map(|report| &report.scaled);
     Colocation {
         best_effort,
         yields: restricted.map(ToString::to_string).collect(),
-        bursts: written.flat_map(|report| report.containers.iter().map(name)).collect(),
+        bursts: bursts.map(|one| name(&one.uid, &one.container)).collect(),
+        scaled_quotas: scaled.map(|one| name(&one.uid, &one.container)).collect(),
     }
 }
 

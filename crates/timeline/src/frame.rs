@@ -59,6 +59,9 @@ pub struct Colocation {
     /// Containers whose limit may burst.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bursts: Vec<ContainerName>,
+    /// Containers whose quota is scaled above their limit.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scaled_quotas: Vec<ContainerName>,
 }
 
 /// State of best-effort pods.
@@ -97,8 +100,18 @@ impl Colocation {
     /// Whether the container's limit may burst.
     #[must_use]
     pub fn bursts(&self, row: &ContainerFrame) -> bool {
-        self.bursts.iter().any(|one| one.uid == row.uid && one.container == row.container)
+        contains(&self.bursts, row)
     }
+
+    /// Whether the container's quota is scaled above its limit.
+    #[must_use]
+    pub fn is_scaled(&self, row: &ContainerFrame) -> bool {
+        contains(&self.scaled_quotas, row)
+    }
+}
+
+fn contains(names: &[ContainerName], row: &ContainerFrame) -> bool {
+    names.iter().any(|one| one.uid == row.uid && one.container == row.container)
 }
 
 /// Share of the time in which some thread waited for a CPU for another reason than its own quota.
