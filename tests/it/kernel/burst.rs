@@ -81,10 +81,20 @@ impl Scene {
         Agent::start(&[&self.options[..], &more].concat())
     }
 
-    pub(super) fn burst_usec(cgroup: &Cgroup) -> u64 {
+    fn burst_file(cgroup: &Cgroup) -> &'static str {
         let is_v2 = fs::exists(cgroup.dir("cpu").join("cpu.max")).unwrap();
-        let file = if is_v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
-        cgroup.read("cpu", file).trim().parse().unwrap()
+        if is_v2 { "cpu.max.burst" } else { "cpu.cfs_burst_us" }
+    }
+
+    pub(super) fn burst_usec(cgroup: &Cgroup) -> u64 {
+        cgroup.read("cpu", Self::burst_file(cgroup)).trim().parse().unwrap()
+    }
+
+    /// Sets the bursts of the pod and the container.
+    fn set_bursts(&self, usec: [u64; 2]) {
+        for (cgroup, usec) in [&self.pod, &self.container].into_iter().zip(usec) {
+            cgroup.write("cpu", Self::burst_file(cgroup), &usec.to_string());
+        }
     }
 
     /// Bursts of the pod and the container.
@@ -154,7 +164,17 @@ fn a_burst_ends_throttling_as_predicted_and_everything_is_restored() {
     assert!(table.contains(POD) && table.contains("burst"), "{table}");
 
     agent.signal(Signal::KILL);
-    assert!(!scene.bursts().contains(&0), "a killed agent restores nothing");
+    let left = scene.bursts();
+    assert!(!left.contains(&0), "a killed agent restores nothing");
+    let checkpoint = scene.state.path().join("yields.json");
+    let stored = fs::read(&checkpoint).unwrap();
+    stdout_of(&command("drain", &scene.options, &[]));
+    assert_eq!(scene.bursts(), [0, 0], "after a crash and an uninstall");
+    assert!(!checkpoint.exists());
+
+    // As after the same crash.
+    fs::write(&checkpoint, stored).unwrap();
+    scene.set_bursts(left);
     drop(scene.agent("off"));
     assert_eq!(scene.bursts(), [0, 0], "after the next start, even without the feature");
 
