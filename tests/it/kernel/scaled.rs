@@ -71,6 +71,12 @@ fn quota_usec(cgroup: &Cgroup) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
+/// Value of the container's metric, cores.
+fn metric_cores(agent: &Agent) -> Option<f64> {
+    let labels = [("namespace", "test"), ("pod", "service"), ("container", "c")];
+    agent.metrics().value("cpuwarden_container_scaled_quota_cores", &labels)
+}
+
 fn scaled_containers(agent: &Agent) -> Option<f64> {
     agent.metrics().value("cpuwarden_burst_containers", &[("state", "scaled")])
 }
@@ -85,6 +91,11 @@ fn a_throttled_containers_quota_grows_in_steps_until_the_node_is_busy() {
     assert!(seen.iter().all(|quota| (QUOTA_USEC..=MAX_USEC).contains(quota)), "{seen:?}");
     eventually("the pod's quota", || scaled.quotas()[0] > QUOTA_USEC);
     eventually("the metric", || scaled_containers(&agent) == Some(1.0));
+    eventually("the container's metric", || {
+        metric_cores(&agent).is_some_and(|cores| (0.2..=0.4).contains(&cores))
+    });
+    let table = stdout_of(&command("pins", &scaled.scene.options, &[]));
+    assert!(table.contains("test/service") && table.contains("scaled_quota"), "{table}");
     assert_eq!(scaled.scene.bursts(), [0, 0], "the other means");
 
     // On a node of one CPU, this is all of it.
@@ -94,6 +105,7 @@ fn a_throttled_containers_quota_grows_in_steps_until_the_node_is_busy() {
     scaled.wait_for(QUOTA_USEC);
     // Containers shrink before their pod.
     eventually("the pod's limit", || scaled.quotas() == [QUOTA_USEC; 2]);
+    eventually("no metric", || metric_cores(&agent).is_none());
     drop(busy);
     scaled.set_cpus("0-255");
     scaled.wait_for(MAX_USEC);
@@ -112,6 +124,13 @@ fn a_throttled_containers_quota_grows_in_steps_until_the_node_is_busy() {
     stdout_of(&command("drain", &scaled.scene.options, &[]));
     assert_eq!(scaled.quotas(), [QUOTA_USEC; 2], "after a drain");
     drop(agent);
+
+    let agent = scaled.scene.agent("enforce");
+    let is_scaled = || scaled.quotas().iter().all(|&quota| quota > QUOTA_USEC);
+    eventually("scaled quotas", is_scaled);
+    agent.signal(Signal::KILL);
+    stdout_of(&command("drain", &scaled.scene.options, &[]));
+    assert_eq!(scaled.quotas(), [QUOTA_USEC; 2], "after a crash and an uninstall");
     assert!(!scaled.scene.state.path().join("yields.json").exists());
 }
 
