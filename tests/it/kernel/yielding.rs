@@ -140,6 +140,12 @@ fn best_effort_yields_while_a_service_waits_and_everything_is_restored() {
     drop(agent);
 
     let agent = scene.agent("enforce");
+    eventually("the first step", || scene.settings()[0] == "1");
+    agent.signal(Signal::KILL);
+    stdout_of(&command("drain", &scene.options, &[]));
+    assert_eq!(scene.settings(), before, "after a crash at the first step and an uninstall");
+
+    let agent = scene.agent("enforce");
     reach(&agent);
     agent.signal(Signal::KILL);
     assert!(scene.is_at_the_last_step(&before), "a killed agent restores nothing");
