@@ -9,7 +9,9 @@ use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_pars
 #[cfg(feature = "demo")]
 use demo::{DemoArgs, Workload};
 
-use crate::config::{self, ByteSize, Config, OptionSources, RecordDir};
+use crate::config::{
+    self, ByteSize, Config, OptionSources, RECORDING_SIZE, RecordDir, Within as _,
+};
 use crate::exit::{self, Failure};
 use crate::reference;
 
@@ -198,7 +200,7 @@ pub(crate) struct RecordArgs {
     #[arg(value_name = "DIR[,SIZE]")]
     pub(crate) dir: RecordDir,
     /// Maximum size of the recording: the oldest part is removed to stay below it [default: 100MB]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", within(RECORDING_SIZE))]
     pub(crate) size: Option<ByteSize>,
     #[command(flatten)]
     pub(crate) run: RunArgs,

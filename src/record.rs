@@ -3,12 +3,12 @@
 use std::sync::mpsc;
 
 use anyhow::{Context as _, anyhow};
-use recording::{LEAST_SIZE, Recorder};
+use recording::Recorder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;
 use crate::cli::RecordArgs;
-use crate::config::{ByteSize, Config};
+use crate::config::Config;
 use crate::exit::Failure;
 use crate::{logging, run};
 
@@ -20,10 +20,6 @@ pub(crate) fn record(args: RecordArgs) -> Result<(), Failure> {
     let RecordArgs { dir: record, size, run } = args;
     let size = record.size("--size", size)?;
     let dir = record.dir;
-    if size.0 < LEAST_SIZE {
-        let least = ByteSize(LEAST_SIZE);
-        return Err(Failure::config(format!("--size: {size} is too small; use at least {least}")));
-    }
     run.within(|config| {
         logging::install(&config.log, config.options.log_format);
         let mut recorder = Recorder::new(dir.clone(), size.0, crate::ui::origin(config));

@@ -5,6 +5,7 @@ mod families;
 mod injection;
 mod options;
 mod pinning;
+mod range;
 mod reading;
 mod record_dir;
 mod resolved;
@@ -21,7 +22,8 @@ pub(crate) use options::{
     ActingMode, MetricsPreset, NriMode, Options, PinningMode, PodSourceName, SchedTraceMode,
     UiMode, WeightRuleName, augment,
 };
-pub(crate) use record_dir::RecordDir;
+pub(crate) use range::Within;
+pub(crate) use record_dir::{RECORDING_SIZE, RecordDir};
 pub(crate) use resolved::Config;
 pub(crate) use sources::{OptionSources, camel_case};
 

@@ -3,13 +3,17 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::Bound;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{OsStr, Resettable};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches as _, ValueEnum};
 use console::log::LogFormat;
 use serde::{Deserialize, Serialize};
 
+use super::range::Within as _;
+use super::record_dir::RECORDING_SIZE;
 use super::sources::variable;
 use super::{ByteSize, HumanDuration, RecordDir};
 use ::injection::InjectProfile;
@@ -39,6 +43,7 @@ pub(crate) struct Options {
     /// Maximum number of series on /metrics; above it the agent drops whole metrics, in the order
     /// of the metrics reference, and counts their series in cpuwarden_series_dropped_total
     #[arg(long, help_heading = "Server", value_name = "N", default_value = "50000")]
+    #[arg(within(1_usize..))]
     pub(crate) max_series: usize,
     /// Also serve /metrics/cadvisor: the series that the kubernetes-mixin uses, under cAdvisor's
     /// names
@@ -55,6 +60,7 @@ pub(crate) struct Options {
     pub(crate) record: Option<RecordDir>,
     /// Maximum size of the recording: the oldest part is removed to stay below it [default: 100MB]
     #[arg(long, help_heading = "Server", value_name = "SIZE")]
+    #[arg(within(RECORDING_SIZE))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) record_size: Option<ByteSize>,
     /// PEM file of the certificate for HTTPS, reloaded when it changes [default: HTTP]
@@ -89,24 +95,28 @@ pub(crate) struct Options {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node_name: Option<String>,
 
-    /// Time between samples, 100ms to 60s
+    /// Time between samples
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "1s")]
+    #[arg(within(millis(100)..=seconds(60)))]
     pub(crate) sample_interval: HumanDuration,
     /// Time between walks of the whole cgroup tree, which find changes that inotify missed
     /// [default: 30s, or the sample interval if that is longer]
     #[arg(long, help_heading = "Sampling", value_name = "TIME")]
+    #[arg(within(..=seconds(3600)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reconcile_interval: Option<HumanDuration>,
     /// CPU that sampling may use, cores; above it the agent doubles the sample interval
     #[arg(long, help_heading = "Sampling", value_name = "CORES", default_value = "0.02")]
+    #[arg(within((Bound::Excluded(0.0), Bound::Unbounded)))]
     pub(crate) cpu_budget: f64,
     /// Maximum number of cgroup files that the agent keeps open: each costs 5 KiB of kernel memory
     /// in the agent's own cgroup, but opening a file for each read costs many times the CPU of
     /// reading an open one
     #[arg(long, help_heading = "Sampling", value_name = "N", default_value = "12288")]
     pub(crate) max_open_files: u64,
-    /// Minimum history of a container before a CPU limit is recommended, at least 10s
+    /// Minimum history of a container before a CPU limit is recommended
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "5m")]
+    #[arg(within(seconds(10)..=seconds(7 * 86_400)))]
     pub(crate) advice_after: HumanDuration,
     /// On cgroup v1: rule that converts a container's cpu.shares to the weight that its runtime
     /// would have written on v2. Nodes on v1 usually have older runtimes, so the default is linear.
@@ -121,6 +131,7 @@ pub(crate) struct Options {
     /// Share of the node's CPUs that the trace may use; above it, the trace samples in bursts or
     /// detaches
     #[arg(long, help_heading = "Waits", value_name = "SHARE", default_value = "0.01")]
+    #[arg(within(share(1.0)))]
     pub(crate) sched_trace_budget: f64,
     /// Report as the condition CPUContention of the Node object that pods wait for CPUs, which
     /// needs the trace and the right to patch nodes/status
@@ -184,6 +195,7 @@ pub(crate) struct Options {
     pub(crate) pods_api_socket: Option<PathBuf>,
     /// Time between polls of the kubelet while all cgroups have names
     #[arg(long, help_heading = "Pods", value_name = "TIME", default_value = "30s")]
+    #[arg(within(seconds(1)..=seconds(3600)))]
     pub(crate) pod_poll_interval: HumanDuration,
     /// Watch this node's pods at the API server if every local source fails
     #[arg(long, help_heading = "Pods")]
@@ -210,9 +222,11 @@ pub(crate) struct Options {
     pub(crate) reserved_cpus: Option<String>,
     /// Minimum number of CPUs in the shared pool
     #[arg(long, help_heading = "Pinning", value_name = "N", default_value = "2")]
+    #[arg(within(1_usize..))]
     pub(crate) share_floor: usize,
     /// Maximum number of CPUs for best-effort pods [default: all except those of LSE pods]
     #[arg(long, help_heading = "Pinning", value_name = "N")]
+    #[arg(within(1_usize..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) best_effort_cpus: Option<usize>,
     /// Order in which NUMA nodes are filled
@@ -267,9 +281,10 @@ pub(crate) struct Options {
     /// limits; needs --nri=on
     #[arg(long, help_heading = "Environment", value_name = "MODE", default_value = "off")]
     pub(crate) inject_env: InjectEnvMode,
-    /// Share of the memory limit for GOMEMLIMIT, up to 0.9; more if the live set of earlier
-    /// containers needs it
+    /// Share of the memory limit for GOMEMLIMIT; more if the live set of earlier containers needs
+    /// it
     #[arg(long, help_heading = "Environment", value_name = "SHARE", default_value = "0.7")]
+    #[arg(within(share(analysis::MAX_HEAP_SHARE)))]
     pub(crate) inject_memory_share: f64,
     /// Pods whose containers get variables without an annotation; in the file only.
     #[arg(skip)]
@@ -280,21 +295,24 @@ pub(crate) struct Options {
     /// (decide and report only) or enforce
     #[arg(long, help_heading = "Co-location", value_name = "MODE", default_value = "off")]
     pub(crate) best_effort: ActingMode,
-    /// Minimum number of CPUs that best-effort pods keep, at least 2
+    /// Minimum number of CPUs that best-effort pods keep
     #[arg(long, help_heading = "Co-location", value_name = "N", default_value = "2")]
+    #[arg(within(2_usize..))]
     pub(crate) best_effort_floor: usize,
     /// Let CPU limits burst (cpu.max.burst) where the container's own quota throttles short peaks:
     /// off, observe (decide and report only) or enforce
     #[arg(long, help_heading = "Co-location", value_name = "MODE", default_value = "off")]
     pub(crate) burst: ActingMode,
-    /// Maximum burst, percent of the quota, 1 to 99: a limit can be lowered in place down to this
-    /// part of itself without a delay
+    /// Maximum burst, percent of the quota: a limit can be lowered in place down to this part of
+    /// itself without a delay
     #[arg(long, help_heading = "Co-location", value_name = "PERCENT", default_value = "75")]
+    #[arg(within(1..=99_u64))]
     pub(crate) burst_percent: u64,
     /// Maximum quota to which --burst scales a limit while the node has CPU to spare, percent of the
-    /// limit, 100 to 1000; only for pods that request it with the annotation koordinator.sh/cpuBurst.
-    /// 100: no quota is scaled
+    /// limit; only for pods that request it with the annotation koordinator.sh/cpuBurst. 100: no
+    /// quota is scaled
     #[arg(long, help_heading = "Co-location", value_name = "PERCENT", default_value = "100")]
+    #[arg(within(100..=1000_u64))]
     pub(crate) burst_quota_percent: u64,
 
     /// Log level: off, error, warn, info, debug or trace, optionally per module, e.g.
@@ -346,6 +364,18 @@ fn given(arg: Arg) -> Arg {
     // `--events` and `--events=false`: a variable or the file may have turned it on.
     let arg = arg.action(ArgAction::Set).num_args(0..=1).require_equals(true);
     arg.default_missing_value("true").value_name("BOOL")
+}
+
+const fn millis(millis: u64) -> HumanDuration {
+    HumanDuration(Duration::from_millis(millis))
+}
+
+const fn seconds(seconds: u64) -> HumanDuration {
+    HumanDuration(Duration::from_secs(seconds))
+}
+
+const fn share(most: f64) -> (Bound<f64>, Bound<f64>) {
+    (Bound::Excluded(0.0), Bound::Included(most))
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

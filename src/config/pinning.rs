@@ -43,14 +43,6 @@ impl PinningConfig {
             .authorization
             .check()
             .map_err(|error| Failure::config(format!("authorization: {}", chain(&error))))?;
-        for (flag, cpus) in [
-            ("--share-floor", Some(settings.share_floor)),
-            ("--best-effort-cpus", settings.best_effort_cpus),
-        ] {
-            if cpus == Some(0) {
-                return Err(Failure::config(format!("{flag}: a pool needs CPUs; use at least 1")));
-            }
-        }
         let profiles = Profiles::new(options.profiles.clone())
             .map_err(|error| Failure::config(format!("profiles: {}", chain(&error))))?;
         let namespaces = options
@@ -96,7 +88,6 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_named() {
         assert!(resolve("reservedCpus: 3-1").unwrap_err().contains("--reserved-cpus"));
-        assert!(resolve("shareFloor: 0").unwrap_err().contains("--share-floor"));
         let all = "profiles: [{name: everybody, selector: {}, qosClass: LSR}]";
         assert!(resolve(all).unwrap_err().contains("everybody"));
     }

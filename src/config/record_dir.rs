@@ -1,6 +1,7 @@
 //! Directory of a recording, with its size: `DIR` or `DIR,SIZE`.
 
 use std::fmt;
+use std::ops::RangeFrom;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -8,10 +9,14 @@ use recording::LEAST_SIZE;
 use serde::{Deserialize, Serialize};
 
 use super::ByteSize;
+use super::range::parse_within;
 use crate::exit::Failure;
 
 /// Default of the maximum size of a recording.
 pub(crate) const DEFAULT_RECORD_SIZE: ByteSize = ByteSize(100_000_000);
+
+/// Range of the maximum size of a recording.
+pub(crate) const RECORDING_SIZE: RangeFrom<ByteSize> = ByteSize(LEAST_SIZE)..;
 
 /// Directory of a recording, and the size after its comma, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -47,17 +52,13 @@ impl FromStr for RecordDir {
         else {
             return Ok(Self { dir: text.into(), size: None });
         };
-        let size: ByteSize = size.parse().map_err(|why| {
+        let size = parse_within(size, &RECORDING_SIZE).map_err(|why| {
             format!(
                 "{why}; write DIR,SIZE, or end the path with a slash if the directory has a comma"
             )
         })?;
         if dir.is_empty() {
             return Err("no directory before the comma; write DIR,SIZE".to_owned());
-        }
-        if size.0 < LEAST_SIZE {
-            let least = ByteSize(LEAST_SIZE);
-            return Err(format!("{size} is too small; use at least {least}"));
         }
         Ok(Self { dir: dir.into(), size: Some(size) })
     }
@@ -110,7 +111,7 @@ mod tests {
         for (text, reason) in [
             ("/x,fast", "\"fast\" is not a size such as 100MB or 1GiB; write DIR,SIZE"),
             ("/x,", "write DIR,SIZE"),
-            ("/x,1kB", "1kB is too small; use at least 1MiB"),
+            ("/x,1kB", "1kB is out of range: expected at least 1MiB"),
             (",2MiB", "no directory before the comma"),
         ] {
             let error = text.parse::<RecordDir>().unwrap_err();

@@ -15,7 +15,7 @@ use super::families::selection;
 use super::injection;
 use super::pinning::PinningConfig;
 use super::record_dir::DEFAULT_RECORD_SIZE;
-use super::values::{check_texts, check_values};
+use super::values::{check_each, check_values};
 use super::{ByteSize, HumanDuration, Options, PodSourceName};
 use crate::exit::Failure;
 
@@ -46,7 +46,7 @@ impl Config {
     /// # Errors
     /// One line that names the option, with the remedy.
     pub(crate) fn resolve(mut options: Options) -> Result<Self, Failure> {
-        check_texts(&options)?;
+        check_each(&options)?;
         let tls = tls_files(&options)?;
         check_values(&options)?;
         let record = recording(&mut options)?;
@@ -187,6 +187,7 @@ fn source(name: PodSourceName) -> PodSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::sources::flag;
 
     fn none() -> Options {
         Options { pod_source: PodSourceName::None, ..Options::default() }
@@ -237,11 +238,35 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_out_of_bounds_is_refused() {
-        for millis in [0, 99, 60_001] {
-            let interval = HumanDuration(Duration::from_millis(millis));
-            let error = refused(Options { sample_interval: interval, ..none() });
-            assert!(error.contains("--sample-interval"), "{error}");
+    fn a_value_out_of_range_is_rejected_with_the_range() {
+        for (key, value, range) in [
+            ("sampleInterval", "0s", "100ms to 1m"),
+            ("sampleInterval", "99ms", "100ms to 1m"),
+            ("sampleInterval", "1m 1s", "100ms to 1m"),
+            ("reconcileInterval", "2h", "at most 1h"),
+            ("adviceAfter", "9s 999ms", "10s to 7days"),
+            ("podPollInterval", "0s", "1s to 1h"),
+            ("maxSeries", "0", "at least 1"),
+            ("recordSize", "1kB", "at least 1MiB"),
+            ("cpuBudget", "0.0", "above 0"),
+            ("schedTraceBudget", "-0.1", "above 0, at most 1"),
+            ("schedTraceBudget", "1.5", "above 0, at most 1"),
+            ("injectMemoryShare", "0.0", "above 0, at most 0.9"),
+            ("injectMemoryShare", "0.91", "above 0, at most 0.9"),
+            ("shareFloor", "0", "at least 1"),
+            ("bestEffortCpus", "0", "at least 1"),
+            ("bestEffortFloor", "1", "at least 2"),
+            ("burstPercent", "0", "1 to 99"),
+            ("burstPercent", "100", "1 to 99"),
+            ("burstQuotaPercent", "99", "100 to 1000"),
+        ] {
+            let options = serde_saphyr::from_str(&format!("{key}: {value}")).unwrap();
+            let expected = format!("{}: {value} is out of range: expected {range}", flag(key));
+            assert_eq!(refused(options), expected);
+        }
+        for value in [".nan", ".inf"] {
+            let options = serde_saphyr::from_str(&format!("cpuBudget: {value}")).unwrap();
+            assert_eq!(refused(options), "--cpu-budget: is not a finite number; correct it");
         }
     }
 
@@ -253,23 +278,6 @@ mod tests {
                 Config::resolve(Options { sample_interval: HumanDuration(interval), ..none() })
                     .unwrap();
             assert_eq!(config.options.sample_interval.0, interval);
-        }
-    }
-
-    #[test]
-    fn too_short_a_watch_for_advice_is_refused() {
-        let error = refused(Options {
-            advice_after: HumanDuration(Duration::from_millis(9_999)),
-            ..none()
-        });
-        assert!(error.contains("--advice-after"), "{error}");
-    }
-
-    #[test]
-    fn a_budget_that_is_no_share_is_refused() {
-        for budget in [0.0, -0.1, 1.5, f64::NAN] {
-            let error = refused(Options { sched_trace_budget: budget, ..none() });
-            assert!(error.contains("--sched-trace-budget"), "{error}");
         }
     }
 

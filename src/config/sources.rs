@@ -60,17 +60,6 @@ impl OptionSources {
         let line = lines.get(&key)?;
         Some(format!("{}:{line}: {key}", path.display()))
     }
-
-    /// The environment variable that gave this option; `None` if the flag or neither did.
-    pub(crate) fn variable_of(&self, flag: &str) -> Option<String> {
-        let by_variable =
-            |name: &str| Some(variable(name)).filter(|variable| self.variables.contains(variable));
-        if self.flags.iter().any(|given| given == flag) {
-            None
-        } else {
-            by_variable(flag.strip_prefix("--")?)
-        }
-    }
 }
 
 /// The top-level keys of a YAML text with their line numbers.

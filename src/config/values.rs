@@ -1,13 +1,14 @@
 //! Checks values without looking at this machine. Each error has the option, the value and the
 //! remedy.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
-use std::time::Duration;
 
+use clap::{Args as _, Command};
+use serde_json::Value;
+
+use super::Options;
 use super::sources::{flag, keys};
-use super::{ByteSize, HumanDuration, Options};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 
 /// Options that accept an empty text, which means none.
 const MAY_BE_EMPTY: &[&str] =
@@ -15,19 +16,27 @@ const MAY_BE_EMPTY: &[&str] =
 /// Maximum length of a node name (RFC 1123).
 const NODE_NAME: usize = 253;
 
-const fn seconds(from: u64, to: u64) -> RangeInclusive<Duration> {
-    Duration::from_secs(from)..=Duration::from_secs(to)
-}
-
-/// Rejects texts that are invalid for any option.
-pub(super) fn check_texts(options: &Options) -> Result<(), Failure> {
+/// Checks each value by itself: its text, and its range with the parser of its flag.
+pub(super) fn check_each(options: &Options) -> Result<(), Failure> {
     let given = serde_json::to_value(options).map_err(|error| {
         Failure::config(format!("an option is not UTF-8: {error}; rename the file or directory"))
     })?;
-    let texts = given.as_object().into_iter().flatten();
-    for (key, text) in texts.filter_map(|(key, value)| Some((key, value.as_str()?))) {
-        check_text(key, text).map_err(|why| Failure::config(format!("{}: {why}", flag(key))))?;
+    let mut args = Vec::new();
+    for (key, value) in given.as_object().into_iter().flatten() {
+        let flag = flag(key);
+        let text = match value {
+            Value::String(text) => check_text(key, text).map(|()| text.clone()),
+            Value::Number(number) => Ok(number.to_string()),
+            // JSON has neither NaN nor infinity.
+            Value::Null => Err("is not a finite number; correct it".to_owned()),
+            _ => continue,
+        };
+        let text = text.map_err(|why| Failure::config(format!("{flag}: {why}")))?;
+        args.push(format!("{flag}={text}"));
     }
+    let command = Options::augment_args(Command::new("options")).no_binary_name(true);
+    let matches = command.try_get_matches_from(args);
+    matches.map_err(|error| Failure::config(exit::message(&error)))?;
     Ok(())
 }
 
@@ -47,84 +56,19 @@ fn check_text(key: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the values as they were given.
+/// Checks names, and options that depend on each other.
 pub(super) fn check_values(options: &Options) -> Result<(), Failure> {
-    let checks = [check_times(options), check_numbers(options), check_names(options)];
-    checks.into_iter().collect::<Result<(), String>>().map_err(Failure::config)
-}
-
-fn check_times(options: &Options) -> Result<(), String> {
-    let interval = options.sample_interval.0;
-    let sample = Duration::from_millis(100)..=Duration::from_secs(60);
-    within("--sample-interval", interval, &sample)?;
-    if let Some(HumanDuration(walk)) = options.reconcile_interval {
-        if walk < interval {
-            let (walk, tick) = (HumanDuration(walk), HumanDuration(interval));
-            return Err(format!(
-                "--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it"
-            ));
-        }
-        within(
-            "--reconcile-interval",
-            walk,
-            &(Duration::from_millis(100)..=Duration::from_secs(3600)),
-        )?;
-    }
-    within("--advice-after", options.advice_after.0, &seconds(10, 7 * 86_400))?;
-    within("--pod-poll-interval", options.pod_poll_interval.0, &seconds(1, 3600))
-}
-
-fn within(flag: &str, time: Duration, range: &RangeInclusive<Duration>) -> Result<(), String> {
-    if range.contains(&time) {
-        return Ok(());
-    }
-    let (from, to) = (HumanDuration(*range.start()), HumanDuration(*range.end()));
-    Err(format!(
-        "{flag}: {} is out of range: expected a time from {from} to {to}",
-        HumanDuration(time)
-    ))
-}
-
-fn check_numbers(options: &Options) -> Result<(), String> {
-    let (share, cores) = (options.sched_trace_budget, options.cpu_budget);
-    if !(share > 0.0 && share <= 1.0) {
-        return Err(format!(
-            "--sched-trace-budget: {share} is out of range: expected a fraction in (0, 1], e.g. 0.01"
-        ));
-    }
-    if !(cores > 0.0 && cores.is_finite()) {
-        return Err(format!(
-            "--cpu-budget: {cores} is out of range: expected a number of cores above 0, e.g. 0.02"
-        ));
-    }
-    if options.best_effort_floor < 2 {
-        return Err(format!(
-            "--best-effort-floor: {} is too small: best-effort pods keep at least 2 CPUs",
-            options.best_effort_floor
-        ));
-    }
-    let percent = |flag: &str, value: u64, range: RangeInclusive<u64>| match range.contains(&value)
-    {
-        true => Ok(()),
-        false => Err(format!(
-            "{flag}: {value} is out of range: expected a percentage from {} to {}",
-            range.start(),
-            range.end()
-        )),
-    };
-    percent("--burst-percent", options.burst_percent, 1..=99)?;
-    percent("--burst-quota-percent", options.burst_quota_percent, 100..=1000)?;
-    if options.max_series == 0 {
-        return Err("--max-series: 0 would drop all series; use at least 1".to_owned());
-    }
-    if let Some(size) = options.record_size.filter(|size| size.0 < recording::LEAST_SIZE) {
-        let least = ByteSize(recording::LEAST_SIZE);
-        return Err(format!("--record-size: {size} is too small; use at least {least}"));
+    check_names(options).map_err(Failure::config)?;
+    let tick = options.sample_interval;
+    if let Some(walk) = options.reconcile_interval.filter(|walk| *walk < tick) {
+        return Err(Failure::config(format!(
+            "--reconcile-interval: {walk} is shorter than --sample-interval ({tick}); raise it"
+        )));
     }
     if options.metrics_auth && options.tls_cert.is_none() {
-        return Err(
+        return Err(Failure::config(
             "--metrics-auth needs --tls-cert and --tls-key, so that tokens are not sent in clear text".to_owned()
-        );
+        ));
     }
     Ok(())
 }

@@ -282,8 +282,11 @@ fn a_recording_that_cannot_be_made_or_shown_is_an_error_with_the_reason() {
         (&["replay", "/nowhere"], "cannot open /nowhere"),
         (&["replay", "/nowhere", "--listen=127.0.0.1:0"], "cannot open /nowhere"),
         (&["record", "/proc/none", "--pod-source=none"], "cannot create /proc/none"),
-        (&["record", "/nowhere", "--size=1kB"], "--size: 1kB is too small; use at least 1MiB"),
-        (&["record", "/nowhere,1kB"], "1kB is too small; use at least 1MiB"),
+        (
+            &["record", "/nowhere", "--size=1kB"],
+            "--size: 1kB is out of range: expected at least 1MiB",
+        ),
+        (&["record", "/nowhere,1kB"], "1kB is out of range: expected at least 1MiB"),
         (
             &["record", "/nowhere,2MiB", "--size=1MiB"],
             "--size: 1MiB differs from the size in /nowhere,2MiB; set one of them",
