@@ -1,11 +1,11 @@
 //! A service that its CPU limit throttles, before and after `--burst=enforce`. Needs root, writable
 //! cgroups and Linux 5.14; takes 4 minutes.
 //!
-//! The service has a limit of 200m (20 ms per period) and uses an eighth of it: once in 1.03 seconds
-//! (not a multiple of the period) eight requests are due at the same time, each with 3.5 ms of CPU
-//! time, answered by two threads. A request's latency counts from the time at which it was due. In
-//! each round the requests meet the limit without burst until the agent sets one, and then with it
-//! for a minute.
+//! The service has a limit of 200m (20 ms per period) and uses an eighth of it: once in 1.03
+//! seconds (not a multiple of the period) eight requests are due at the same time, each with 3.5 ms
+//! of CPU time, answered by two threads. A request's latency counts from the time at which it was
+//! due. In each round the requests meet the limit without burst until the agent sets one, and then
+//! with it for a minute.
 //!
 //! Printed: p50 and p99 of the service, and the share of throttled periods, as the replay predicted
 //! them and as the kernel counted them, before and after; and the ratios of each round. It fails if

@@ -2,17 +2,17 @@
 //! cgroups and BTF; takes 9 minutes.
 //!
 //! The service (a Burstable pod) answers 100 requests per second at fixed times, each with 3 ms of
-//! CPU time, by two threads; a request's latency counts from the time at which it was due. Batch is a
-//! best-effort pod with one spinner per CPU that counts its work. Two scenes, with the weights that
-//! the kubelet sets:
+//! CPU time, by two threads; a request's latency counts from the time at which it was due. Batch is
+//! a best-effort pod with one spinner per CPU that counts its work. Two scenes, with the weights
+//! that the kubelet sets:
 //!
 //! - the service requests half a core, so that its weight alone protects it from best effort;
 //! - it requests no CPU (it is Burstable by its memory) and so has the weight of best effort.
 //!
-//! Cases of each scene: without the agent; with the utilization rule (trace off); with the wait rule
-//! (trace on). Beside the service alone, one thread of a cgroup of the idle class per CPU keeps the
-//! CPUs awake, as batch does otherwise: a CPU that sleeps answers later. All cases run in turn, each
-//! twice, for 20 seconds.
+//! Cases of each scene: without the agent; with the utilization rule (trace off); with the wait
+//! rule (trace on). Beside the service alone, one thread of a cgroup of the idle class per CPU
+//! keeps the CPUs awake, as batch does otherwise: a CPU that sleeps answers later. All cases run in
+//! turn, each twice, for 20 seconds.
 //!
 //! Printed: p50 and p99 of the service, its answers per second, and the work of batch. With
 //! CPUWARDEN_CHART=FILE.svg also a chart.

@@ -1,13 +1,13 @@
 //! Many readers at once on a node of 250 pods of two containers: 100 scrapers from as many
-//! addresses, one page of /metrics per second each; 20 clients that read a page at 1 KiB per second;
-//! 5 browsers, each with the event stream and the requests of the page (the history when it is
-//! opened, again each 30 seconds; a pod and the matrix every 2 seconds; the advice every 5); and 5
-//! event streams that nobody reads. Needs root and writable cgroups. The agent's cgroup has the
+//! addresses, one page of /metrics per second each; 20 clients that read a page at 1 KiB per
+//! second; 5 browsers, each with the event stream and the requests of the page (the history when it
+//! is opened, again each 30 seconds; a pod and the matrix every 2 seconds; the advice every 5); and
+//! 5 event streams that nobody reads. Needs root and writable cgroups. The agent's cgroup has the
 //! highest weight; the readers have not.
 //!
-//! Printed, by the agent's own metrics over four minutes: the ticks and the bound below which 99 % of
-//! them began after their deadline, before and with the readers; answers of the scrapers; the time
-//! of a scrape; and the resident memory, before and every 30 seconds.
+//! Printed, by the agent's own metrics over four minutes: the ticks and the bound below which 99 %
+//! of them began after their deadline, before and with the readers; answers of the scrapers; the
+//! time of a scrape; and the resident memory, before and every 30 seconds.
 //!
 //! Fails if with the readers 1 % of the ticks begin more than 50 ms late, if the largest resident
 //! memory of the second half is more than 4 MiB above that of the first half (the history, which

@@ -79,8 +79,8 @@ impl Agent {
         Self::start_with(config, true).await
     }
 
-    /// Starts only what measures, for a process beside an agent: nothing listens, and nothing on the
-    /// node is changed, whatever the configuration says.
+    /// Starts only what measures, for a process beside an agent: nothing listens, and nothing on
+    /// the node is changed, whatever the configuration says.
     ///
     /// # Errors
     /// See [`Agent::start`].

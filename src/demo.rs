@@ -1,7 +1,7 @@
 //! `cpuwarden demo`: shows the agent's main function on any machine, and cleans up afterwards.
 //!
-//! Runs the agent, as started by `run`, on the stage of the crate `demo`. On a terminal it opens the
-//! view of `top`; elsewhere it prints a table of the time since the start.
+//! Runs the agent, as started by `run`, on the stage of the crate `demo`. On a terminal it opens
+//! the view of `top`; elsewhere it prints a table of the time since the start.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

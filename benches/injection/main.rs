@@ -2,11 +2,11 @@
 //! agent injects. Needs root, writable cgroups, and Go 1.25 or newer (with a network for the
 //! toolchain 1.24); takes 11 minutes.
 //!
-//! The service keeps 64 MiB and answers requests at fixed times, each with 8 ms of work and 1 MiB of
-//! garbage; a request's latency counts from the time at which it was due. Scenes: half a core and a
-//! request every 25 ms; one core and 16 requests at once every 200 ms. The cases run in turn, twice:
-//! without variables, with the default ones of the crate `analysis`, and also with GOGC. CPU time of
-//! collections is the estimate of Go's runtime.
+//! The service keeps 64 MiB and answers requests at fixed times, each with 8 ms of work and 1 MiB
+//! of garbage; a request's latency counts from the time at which it was due. Scenes: half a core
+//! and a request every 25 ms; one core and 16 requests at once every 200 ms. The cases run in turn,
+//! twice: without variables, with the default ones of the crate `analysis`, and also with GOGC. CPU
+//! time of collections is the estimate of Go's runtime.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]

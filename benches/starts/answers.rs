@@ -1,7 +1,7 @@
 //! Answers of the whole agent to a container runtime: 250 pods with two containers each run on the
-//! node and are synchronized; then 2,000 containers of new pods are created, each with 64 variables,
-//! 30 annotations and 20 mounts. Every answer has CPUs, GOMAXPROCS and GOMEMLIMIT. The agent samples
-//! and plans meanwhile, as always.
+//! node and are synchronized; then 2,000 containers of new pods are created, each with 64
+//! variables, 30 annotations and 20 mounts. Every answer has CPUs, GOMAXPROCS and GOMEMLIMIT. The
+//! agent samples and plans meanwhile, as always.
 //!
 //! Printed: p50, p99 and maximum. Target: p99 below 5 ms.
 

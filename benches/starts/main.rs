@@ -1,12 +1,12 @@
-//! Starts of containers, one after another. Runs the release binary at its default interval beside a
-//! kubelet stub. Needs root and writable cgroups.
+//! Starts of containers, one after another. Runs the release binary at its default interval beside
+//! a kubelet stub. Needs root and writable cgroups.
 //!
 //! - `names` (the default): latency from the `mkdir` of a container's cgroup to its named series on
-//!   `/metrics`, for 200 starts at irregular times; the stub lists a container once its cgroup exists.
-//!   Printed: p50, p99 and maximum. On a real node a kubelet's own relist (about a second) adds to
-//!   this.
-//! - `overlap`, with an optional number of starts: shared containers beside a full LSE pod, with and
-//!   without placement at their creation ([`overlap`]).
+//!   `/metrics`, for 200 starts at irregular times; the stub lists a container once its cgroup
+//!   exists. Printed: p50, p99 and maximum. On a real node a kubelet's own relist (about a second)
+//!   adds to this.
+//! - `overlap`, with an optional number of starts: shared containers beside a full LSE pod, with
+//!   and without placement at their creation ([`overlap`]).
 //! - `answers`: time from a runtime's request to the agent's answer on a node of 250 pods
 //!   ([`answers`]).
 

@@ -1,9 +1,9 @@
-//! Starts of shared containers beside a full LSE pod: the CPUs that the first program of each may use,
-//! and the agent's own measure of the overlap.
+//! Starts of shared containers beside a full LSE pod: the CPUs that the first program of each may
+//! use, and the agent's own measure of the overlap.
 //!
-//! Two cases with the same agent: the runtime asks it for the CPUs of each container, or does not. A
-//! container runs until a pass has confined it, in a pod of its own. An answer without CPUs counts as
-//! one: the container then starts like one that is not asked for.
+//! Two cases with the same agent: the runtime asks it for the CPUs of each container, or does not.
+//! A container runs until a pass has confined it, in a pod of its own. An answer without CPUs
+//! counts as one: the container then starts like one that is not asked for.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;

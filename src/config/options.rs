@@ -53,8 +53,8 @@ pub(crate) struct Options {
     /// container. Off: only /metrics, /api/v1/advice and the probes
     #[arg(long, help_heading = "Server", value_name = "MODE", default_value = "on")]
     pub(crate) ui: UiMode,
-    /// Keep each second in this directory, for cpuwarden replay; created if it does not exist. DIR,SIZE
-    /// also sets --record-size [default: no recording]
+    /// Keep each second in this directory, for cpuwarden replay; created if it does not exist.
+    /// DIR,SIZE also sets --record-size [default: no recording]
     #[arg(long, help_heading = "Server", value_name = "DIR[,SIZE]")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) record: Option<RecordDir>,
@@ -308,9 +308,9 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Co-location", value_name = "PERCENT", default_value = "75")]
     #[arg(within(1..=99_u64))]
     pub(crate) burst_percent: u64,
-    /// Maximum quota to which --burst scales a limit while the node has CPU to spare, percent of the
-    /// limit; only for pods that request it with the annotation koordinator.sh/cpuBurst. 100: no
-    /// quota is scaled
+    /// Maximum quota to which --burst scales a limit while the node has CPU to spare, percent of
+    /// the limit; only for pods that request it with the annotation koordinator.sh/cpuBurst. 100:
+    /// no quota is scaled
     #[arg(long, help_heading = "Co-location", value_name = "PERCENT", default_value = "100")]
     #[arg(within(100..=1000_u64))]
     pub(crate) burst_quota_percent: u64,

@@ -1,6 +1,6 @@
-//! The kubectl plugin against a running agent. The cluster is a script in the place of kubectl, which
-//! answers what a cluster would and records each call; `cargo xtask cluster test` runs the plugin
-//! against a real one.
+//! The kubectl plugin against a running agent. The cluster is a script in the place of kubectl,
+//! which answers what a cluster would and records each call; `cargo xtask cluster test` runs the
+//! plugin against a real one.
 
 use std::fs;
 use std::os::unix::fs::symlink;

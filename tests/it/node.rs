@@ -27,8 +27,8 @@ fn the_kernel_tests_pass_on_6_1() {
     kernel_tests_pass_on(KernelSeries::V6_1, &args);
 }
 
-/// Those of the newer kernel that read the files in which the kernels differ. Names, and how pinning
-/// restores, drains and repairs, depend on cgroup v2, which is the same on 6.1.
+/// Those of the newer kernel that read the files in which the kernels differ. Names, and how
+/// pinning restores, drains and repairs, depend on cgroup v2, which is the same on 6.1.
 #[test]
 fn the_kernel_tests_of_files_that_changed_pass_on_6_12() {
     let tests =

@@ -24,8 +24,8 @@ const UIDS: [&str; 2] =
 /// Number of recorded seconds after which an agent would have acted.
 const SECONDS: usize = 5;
 
-/// A node with a configuration in which everything acts, and with everything to act on: pods, what a
-/// crashed agent left, a drain request, a container runtime and an API server.
+/// A node with a configuration in which everything acts, and with everything to act on: pods, what
+/// a crashed agent left, a drain request, a container runtime and an API server.
 struct Node {
     // Ends before its cgroups are removed.
     _running: Vec<Running>,
@@ -77,7 +77,8 @@ impl Node {
         self.directory.path().join("state")
     }
 
-    /// The state of an agent that crashed after it had written the pod's quota, and a drain request.
+    /// The state of an agent that crashed after it had written the pod's quota, and a drain
+    /// request.
     fn write_state(&self, pod: &Cgroup) {
         fs::create_dir(self.state_dir()).unwrap();
         fs::write(self.state_dir().join("drain"), "").unwrap();

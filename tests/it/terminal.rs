@@ -276,7 +276,8 @@ fn the_demo_ends_and_cleans_up_when_its_terminal_is_closed() {
     eventually("the demo's cgroups are removed", || cgroups_of_demos() == before);
 }
 
-/// A container that is always throttled, and an agent that samples it. Both have the highest weight.
+/// A container that is always throttled, and an agent that samples it. Both have the highest
+/// weight.
 fn throttled_node(tree: &RealTree, options: &[&str]) -> (Running, Agent) {
     let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0020";
     let container = tree.pod(Qos::Burstable, uid).child(&"d".repeat(64));

@@ -1,5 +1,5 @@
-//! Knowledge of workloads from their containers, kept for hours: the next one may start when no other
-//! one runs.
+//! Knowledge of workloads from their containers, kept for hours: the next one may start when no
+//! other one runs.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -237,8 +237,8 @@ impl Request {
     }
 
     /// The requested variables that have a value and that the container does not have. GOGC only
-    /// together with GOMEMLIMIT: without a limit (also `GOMEMLIMIT=off` in the image) the heap would
-    /// never be collected.
+    /// together with GOMEMLIMIT: without a limit (also `GOMEMLIMIT=off` in the image) the heap
+    /// would never be collected.
     #[must_use]
     pub fn missing(
         &self,

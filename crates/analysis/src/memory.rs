@@ -53,8 +53,8 @@ pub fn memory_advice(
     }
 }
 
-/// Soft limit for the heap under a memory limit: this share of it, or what the live set needs; `None`
-/// if that is more than is safe.
+/// Soft limit for the heap under a memory limit: this share of it, or what the live set needs;
+/// `None` if that is more than is safe.
 pub(crate) fn soft_limit(limit: u64, live_set: u64, share: f64) -> Option<u64> {
     let wanted = (limit as f64 * share).max(live_set as f64 * LIVE_SET_FACTOR) as u64;
     (wanted as f64 <= limit as f64 * MAX_HEAP_SHARE).then_some(wanted)

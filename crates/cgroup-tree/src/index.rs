@@ -1,6 +1,6 @@
 //! Maps a cgroup's inode to its path, also for cgroups outside the tree: host services, and cgroups
-//! that a container creates below itself. Watching them all is too costly; an unknown inode triggers
-//! a walk.
+//! that a container creates below itself. Watching them all is too costly; an unknown inode
+//! triggers a walk.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -143,8 +143,8 @@ impl Subscription {
         })
     }
 
-    /// Reports that a file of this cgroup has vanished. If the directory is gone, too, the cgroup is
-    /// removed without waiting for the event. Returns whether it still exists.
+    /// Reports that a file of this cgroup has vanished. If the directory is gone, too, the cgroup
+    /// is removed without waiting for the event. Returns whether it still exists.
     pub fn report_vanished(&mut self, id: CgroupId, changes: &mut Vec<Change>) -> bool {
         self.apply(changes, |state| state.remove_if_gone(id))
     }

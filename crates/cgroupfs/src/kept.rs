@@ -9,8 +9,8 @@ use crate::{Error, Result};
 
 /// One kernel file, open as long as its cgroup is known.
 ///
-/// `pread` of an open descriptor costs a tenth of open/read/close. After rmdir every read fails with
-/// ENODEV. An open descriptor does not block the rmdir.
+/// `pread` of an open descriptor costs a tenth of open/read/close. After rmdir every read fails
+/// with ENODEV. An open descriptor does not block the rmdir.
 #[derive(Debug)]
 pub struct KeptFile(File);
 

@@ -13,7 +13,8 @@ pub use byte_size::ByteSize;
 pub use failure::Failure;
 pub use human_duration::HumanDuration;
 
-/// Git revision of this build: of the variable `CPUWARDEN_REVISION`, or of the checkout (`build.rs`).
+/// Git revision of this build: of the variable `CPUWARDEN_REVISION`, or of the checkout
+/// (`build.rs`).
 pub const REVISION: &str = match option_env!("CPUWARDEN_REVISION") {
     Some(revision) => revision,
     None => "unknown",

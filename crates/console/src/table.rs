@@ -28,8 +28,8 @@ pub fn render_with(rows: &[Vec<String>], right: Range<usize>) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Same as [`render_with`], at most `width` columns wide: of the first two columns, the wider one is
-/// cut in the middle.
+/// Same as [`render_with`], at most `width` columns wide: of the first two columns, the wider one
+/// is cut in the middle.
 #[must_use]
 pub fn render_within(rows: &[Vec<String>], right: Range<usize>, width: usize) -> String {
     let mut rows = rows.to_vec();

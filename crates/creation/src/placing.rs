@@ -84,8 +84,8 @@ impl Placing {
     }
 
     /// Takes in a resize, and returns an update that keeps a placed container in its CPUs, if the
-    /// runtime is about to write others: it writes those of the container's start again, or those of
-    /// the request.
+    /// runtime is about to write others: it writes those of the container's start again, or those
+    /// of the request.
     pub(crate) fn keep(
         &self,
         pod: &PodSandbox,
@@ -129,7 +129,8 @@ impl Placing {
         self.admission.pod_removed(uid, sandbox);
     }
 
-    /// The planner's view of the pod. Of a pod that claims the name of another one nothing is known.
+    /// The planner's view of the pod. Of a pod that claims the name of another one nothing is
+    /// known.
     fn claim(&self, pod: &PodSandbox) -> placement::Pod {
         let uid = uid(pod);
         match self.known(pod) {

@@ -2,8 +2,8 @@
 //!
 //! [`Stage`] is real cgroups with real workloads; [`Kubelet`] names its pods; [`Table`] and
 //! [`DemoView`] show what the agent measured; [`show_recorded`] plays a recording where the stage
-//! cannot be built. Only `real` and `tree` create cgroups, all below the demo's own root cgroup; all
-//! other parts only read. The image has none of this.
+//! cannot be built. Only `real` and `tree` create cgroups, all below the demo's own root cgroup;
+//! all other parts only read. The image has none of this.
 
 mod args;
 mod kubelet;

@@ -1,5 +1,5 @@
-//! The demo where it may not create cgroups: a recording of it. `recorded/README.md` says how it was
-//! made.
+//! The demo where it may not create cgroups: a recording of it. `recorded/README.md` says how it
+//! was made.
 
 use std::collections::BTreeMap;
 use std::fs;

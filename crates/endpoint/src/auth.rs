@@ -178,8 +178,8 @@ pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next:
     }
 }
 
-/// Path that the API server is asked about: a reader of the list of pods may read each of them, and a
-/// reader of the page its files, without another review.
+/// Path that the API server is asked about: a reader of the list of pods may read each of them, and
+/// a reader of the page its files, without another review.
 fn reviewed_path(path: &str) -> &str {
     const LISTS: [(&str, &str); 2] = [("/api/v1/pods/", "/api/v1/pods"), ("/ui/", "/")];
     let list = LISTS.iter().find(|(prefix, _)| path.starts_with(prefix));

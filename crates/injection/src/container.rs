@@ -135,8 +135,8 @@ impl Resources {
         }
     }
 
-    /// Applies an update of the pod. The runtime gets the sum of those limits that exist; only where
-    /// the pod itself has a limit, the sum is that limit.
+    /// Applies an update of the pod. The runtime gets the sum of those limits that exist; only
+    /// where the pod itself has a limit, the sum is that limit.
     pub(super) fn update_pod(&mut self, resources: &LinuxResources) {
         let sum = Limit::of(Some(resources));
         // A resize changes a limit, but cannot remove it.
@@ -175,12 +175,13 @@ impl Limit {
         }
     }
 
-    /// The pod's own limit (`spec.resources`), which may be lower than what its containers add up to.
+    /// The pod's own limit (`spec.resources`), which may be lower than what its containers add up
+    /// to.
     ///
-    /// Without it, the kubelet gives the pod's cgroup the sum of the containers' limits, if each has
-    /// one (`ResourceConfigForPod`): no container's limit is higher than that sum. The runtime gets
-    /// another one (`calculateSandboxResources`): of the limits that exist, as of the pod's creation.
-    /// So the resources of a sandbox say nothing about the pod's cgroup.
+    /// Without it, the kubelet gives the pod's cgroup the sum of the containers' limits, if each
+    /// has one (`ResourceConfigForPod`): no container's limit is higher than that sum. The runtime
+    /// gets another one (`calculateSandboxResources`): of the limits that exist, as of the pod's
+    /// creation. So the resources of a sandbox say nothing about the pod's cgroup.
     fn of_pod(pod: &Pod) -> Self {
         let (actual, desired) = (pod.actual_resources.unwrap_or_default(), &pod.resources);
         Self {
@@ -217,8 +218,8 @@ pub(super) fn usable_cpus(resources: Option<&LinuxResources>, online: Option<u64
     count.into_iter().chain(online).min()
 }
 
-/// The variables that a container of a listed pod would get on this many online CPUs, unless it sets
-/// them itself.
+/// The variables that a container of a listed pod would get on this many online CPUs, unless it
+/// sets them itself.
 pub(super) fn would_inject(
     pod: &Pod,
     container: &model::Container,

@@ -73,8 +73,8 @@ impl Injector {
         self.containers.clone()
     }
 
-    /// Applies the limits of the listed pods, and determines the variables of the running containers
-    /// whose pods are now listed: those that they would get at their next start.
+    /// Applies the limits of the listed pods, and determines the variables of the running
+    /// containers whose pods are now listed: those that they would get at their next start.
     pub(super) fn pods_listed(&mut self) {
         let mut has_changed = false;
         for entry in self.containers.values_mut() {

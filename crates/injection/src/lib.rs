@@ -23,8 +23,8 @@ const PUBLISH_DELAY: Duration = Duration::from_millis(100);
 /// Longest round of [`follow`].
 pub const ROUND: Duration = Duration::from_secs(10);
 
-/// The injector on a node with this number of online CPUs, if it is known. [`follow`] publishes what
-/// it injects.
+/// The injector on a node with this number of online CPUs, if it is known. [`follow`] publishes
+/// what it injects.
 #[must_use]
 pub fn injector(
     rules: InjectionRules,

@@ -55,8 +55,8 @@ enum PluginCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Show what the agents of a pod's or a workload's nodes, or of a node, lack there, with a remedy
-    /// for each problem
+    /// Show what the agents of a pod's or a workload's nodes, or of a node, lack there, with a
+    /// remedy for each problem
     Doctor {
         /// Print the findings as JSON; of a workload, an object with those of each node
         #[arg(long)]

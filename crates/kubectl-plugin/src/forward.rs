@@ -109,8 +109,8 @@ impl Process {
         }
     }
 
-    /// Starts kubectl and waits until it forwards; `port` is any free one by default. Must be called
-    /// only if no process runs.
+    /// Starts kubectl and waits until it forwards; `port` is any free one by default. Must be
+    /// called only if no process runs.
     fn start(
         &self,
         kubectl: &Kubectl,

@@ -87,8 +87,8 @@ pub struct KubeletConfig {
     /// PEM file of the CAs that may have signed the kubelet's certificate. `None`: the pod's
     /// service-account CA, if it exists.
     pub ca_file: Option<PathBuf>,
-    /// PEM file of the kubelet's serving certificate, which is trusted as it is. The file may be absent.
-    /// `None`: [`HOST_CERTIFICATES`], unless `ca_file` is set.
+    /// PEM file of the kubelet's serving certificate, which is trusted as it is. The file may be
+    /// absent. `None`: [`HOST_CERTIFICATES`], unless `ca_file` is set.
     pub host_certificate: Option<PathBuf>,
     /// File with a bearer token. `None`: the pod's service-account token, if there is one.
     pub token_file: Option<PathBuf>,

@@ -47,9 +47,9 @@ pub struct Pod {
     pub actual_resources: Option<Resources>,
     /// Status of an in-place resize of the pod.
     pub resize: Option<Resize>,
-    /// CPU and memory of the whole pod as the container runtime reports them, for a pod that no list
-    /// contains yet. Such a pod has no spec: its containers are those created so far, of unknown
-    /// kind.
+    /// CPU and memory of the whole pod as the container runtime reports them, for a pod that no
+    /// list contains yet. Such a pod has no spec: its containers are those created so far, of
+    /// unknown kind.
     pub unlisted: Option<Resources>,
     /// Init containers and sidecars, then containers, then ephemeral containers, each in spec
     /// order.
@@ -216,8 +216,8 @@ const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
 impl Pod {
     /// Whether the pod is best effort: by its QoS class, or a Burstable pod with the priority of a
-    /// batch pod. A Guaranteed pod never is: it may have exclusive CPUs. A system-critical pod never
-    /// is either: kubeadm's kube-proxy requests nothing, and its class is BestEffort.
+    /// batch pod. A Guaranteed pod never is: it may have exclusive CPUs. A system-critical pod
+    /// never is either: kubeadm's kube-proxy requests nothing, and its class is BestEffort.
     #[must_use]
     pub fn is_best_effort(&self) -> bool {
         if self.priority.is_some_and(|value| value >= SYSTEM_CRITICAL) {
@@ -264,7 +264,8 @@ impl Pod {
         std::iter::once(&*self.uid).chain(self.static_hash.as_deref())
     }
 
-    /// Whether a list contains the pod, or contained it. If not, only the container runtime knows it.
+    /// Whether a list contains the pod, or contained it. If not, only the container runtime knows
+    /// it.
     pub fn is_listed(&self) -> bool {
         self.unlisted.is_none()
     }

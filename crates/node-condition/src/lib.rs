@@ -2,8 +2,8 @@
 //! latency-sensitive pods wait for CPUs. Kubernetes itself has no such condition for CPU, because
 //! PSI counts a throttled container as pressure.
 //!
-//! The only request is a PATCH of `nodes/status`: when the status changes, and every five minutes as
-//! a heartbeat.
+//! The only request is a PATCH of `nodes/status`: when the status changes, and every five minutes
+//! as a heartbeat.
 
 mod report;
 mod rule;

@@ -1,8 +1,8 @@
-//! A plugin for tests with the Go library (`tests/go`). Adjusts every new container, except for what
-//! the container already has: the variable `CONTAINERS` has the number of containers that it knows,
-//! and `COPY` the container's annotation `copy`, or `again`. The annotation `hang` makes it too slow,
-//! in milliseconds. Arguments: the socket, `keep` to stay connected after a timeout, and `slow` to
-//! hang while it is configured, so that the synchronization begins late.
+//! A plugin for tests with the Go library (`tests/go`). Adjusts every new container, except for
+//! what the container already has: the variable `CONTAINERS` has the number of containers that it
+//! knows, and `COPY` the container's annotation `copy`, or `again`. The annotation `hang` makes it
+//! too slow, in milliseconds. Arguments: the socket, `keep` to stay connected after a timeout, and
+//! `slow` to hang while it is configured, so that the synchronization begins late.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -122,8 +122,8 @@ impl<H: Handler> Plugin<H> {
         self
     }
 
-    /// Asks the runtime to keep the plugin connected after a timeout (containerd with version 0.12.5
-    /// or later of the library; older runtimes ignore it). Off by default.
+    /// Asks the runtime to keep the plugin connected after a timeout (containerd with version
+    /// 0.12.5 or later of the library; older runtimes ignore it). Off by default.
     ///
     /// A plugin that is slow once is then not synchronized again. But a process that hangs delays
     /// every request by the runtime's full timeout, 2 s by default, for as long as it hangs. A slow

@@ -1,7 +1,7 @@
 //! The plugin of `examples/adjust.rs` against the Go library of containerd, one version of each
-//! generation: calls, answers of many lengths, a synchronization in chunks, other plugins beside it,
-//! and a plugin whose handler hangs, that is stopped, killed, and started again. `tests/go` is the
-//! runtime's side.
+//! generation: calls, answers of many lengths, a synchronization in chunks, other plugins beside
+//! it, and a plugin whose handler hangs, that is stopped, killed, and started again. `tests/go` is
+//! the runtime's side.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 

@@ -24,7 +24,8 @@ pub enum PinRow {
     },
     /// A rejected request; in JSON the key `reason` identifies it.
     Rejected(Rejection),
-    /// A setting of a pod, such as a restriction of a best-effort pod; in JSON the key `setting` identifies it.
+    /// A setting of a pod, such as a restriction of a best-effort pod; in JSON the key `setting`
+    /// identifies it.
     Restricted(Restricted),
     /// Status of the running agent, if it does not write cpusets.
     NotInEffect {

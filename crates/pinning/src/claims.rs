@@ -4,8 +4,8 @@ use kubepods::model::{Container, ContainerKind, Pod, Resize, Resources};
 use kubepods::path::QosClass;
 
 /// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the
-/// order of arrival. Of a pod that no list contains yet, the runtime's sums count if they are whole;
-/// if not, it claims nothing until it is listed.
+/// order of arrival. Of a pod that no list contains yet, the runtime's sums count if they are
+/// whole; if not, it claims nothing until it is listed.
 #[must_use]
 pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     if has_partial_sums(pod) {
@@ -29,9 +29,10 @@ pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     }
 }
 
-/// The planner's view of a pod, one of whose containers is about to get these resources; the kubelet
-/// may have listed the old ones. `None` if they do not determine the size of the pod: they lack a
-/// request or limit of CPU, the pod has further containers, or its size is that of the pod level.
+/// The planner's view of a pod, one of whose containers is about to get these resources; the
+/// kubelet may have listed the old ones. `None` if they do not determine the size of the pod: they
+/// lack a request or limit of CPU, the pod has further containers, or its size is that of the pod
+/// level.
 #[must_use]
 pub fn with_container(
     uid: placement::Uid,

@@ -108,8 +108,8 @@ pub struct PassReport {
     pub operations: Operations,
     /// New decisions of this pass.
     pub decisions: Vec<Decision>,
-    /// Time since the last pass in which other pods could run on a pod's exclusive CPUs, granted here
-    /// or by a claim, by namespace and pod.
+    /// Time since the last pass in which other pods could run on a pod's exclusive CPUs, granted
+    /// here or by a claim, by namespace and pod.
     pub overlaps: BTreeMap<(String, String), Duration>,
     /// Enforcement that is suspended, by scope (`node` or `pod`) and reason: number of pods, or 1
     /// for the node.

@@ -21,7 +21,8 @@ struct Status {
     not_in_effect: String,
 }
 
-/// Reason for which the running agent does not write cpusets; `None` if it does, or if no agent runs.
+/// Reason for which the running agent does not write cpusets; `None` if it does, or if no agent
+/// runs.
 ///
 /// # Errors
 /// A file that cannot be read or is damaged.

@@ -52,8 +52,8 @@ type Look = Box<dyn FnMut() -> Option<NodePods> + Send>;
 /// Profiles for the thread, and whether they are still to be applied.
 type NewProfiles = Arc<Mutex<(bool, Option<Profiles>)>>;
 
-/// Handle of the running thread; dropping it ends the thread after the pass in progress. Pinned pods
-/// stay as they are.
+/// Handle of the running thread; dropping it ends the thread after the pass in progress. Pinned
+/// pods stay as they are.
 #[derive(Debug)]
 pub struct PinningThread {
     profiles: NewProfiles,
@@ -175,8 +175,8 @@ fn log(trace: Trace<'_>) {
     }
 }
 
-/// Waits for the deadline or, after [`REST`], for cgroup changes or reservations. Returns whether the thread must
-/// stop.
+/// Waits for the deadline or, after [`REST`], for cgroup changes or reservations. Returns whether
+/// the thread must stop.
 fn wait(pinner: &mut Pinner, stop: &OwnedFd, deadline: Instant) -> bool {
     let rest = Instant::now() + REST;
     if ready(&[stop.as_fd()], rest.min(deadline)) {

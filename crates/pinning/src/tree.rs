@@ -77,8 +77,8 @@ pub(crate) struct Reconciled {
 }
 
 impl PodTree {
-    /// `shared`: a tree to use if it is that of the cpuset controller's hierarchy, with the roots of
-    /// other kubelets; otherwise the hierarchy gets a tree of its own.
+    /// `shared`: a tree to use if it is that of the cpuset controller's hierarchy, with the roots
+    /// of other kubelets; otherwise the hierarchy gets a tree of its own.
     ///
     /// # Errors
     /// This machine has no cpuset controller, or no descriptor is left.

@@ -111,7 +111,8 @@ const CONTENTION: [(PressureScope, &str); 4] = [
     (PressureScope::BestEffort, "contention.bestEffort"),
 ];
 
-/// The bound of contention in a column behind the first two: its scope, and whether it is the upper.
+/// The bound of contention in a column behind the first two: its scope, and whether it is the
+/// upper.
 fn bound(column: usize) -> ((PressureScope, &'static str), bool) {
     (CONTENTION[(column - 2) / 2], column % 2 == 1)
 }

@@ -32,9 +32,9 @@ pub struct ReplayArgs {
     /// the first second; the last one for a table and for the page]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub at: Option<ReplayStart>,
-    /// Also serve the page and the JSON API on the recording at this address: the ten minutes before
-    /// the time, and each second after it when it is due. Only these if standard output is not a
-    /// terminal
+    /// Also serve the page and the JSON API on the recording at this address: the ten minutes
+    /// before the time, and each second after it when it is due. Only these if standard output is
+    /// not a terminal
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["once", "output"])]
     pub listen: Option<SocketAddr>,
     /// Print one second, and exit

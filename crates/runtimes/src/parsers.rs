@@ -35,8 +35,8 @@ const MARK: &[u8] = b"https://nodejs.org/download/release/v";
 /// Memory limit: section headers and names at their maximum, a section, and a chunk of another.
 const ELF_BYTES: usize = 512 << 10;
 
-/// The content of a section of a file that was parsed without bounds; `None` unless exactly one section has this name and
-/// content.
+/// The content of a section of a file that was parsed without bounds; `None` unless exactly one
+/// section has this name and content.
 fn section<'a>(file: &ElfFile64<'a, LittleEndian>, name: &str) -> Option<&'a [u8]> {
     let mut named = file.sections().filter(|section| section.name() == Ok(name));
     let section = named.next().filter(|_| named.next().is_none())?;

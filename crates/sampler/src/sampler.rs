@@ -184,8 +184,8 @@ impl Sampler {
         }
     }
 
-    /// Handles the changes of the tree: shows new cgroups, and reads the last counters of those that
-    /// have just emptied.
+    /// Handles the changes of the tree: shows new cgroups, and reads the last counters of those
+    /// that have just emptied.
     fn handle_events(&mut self) {
         self.apply_changes();
         for id in std::mem::take(&mut self.tree.populated) {

@@ -19,9 +19,8 @@ pub struct TickReport {
     pub interval: Duration,
 }
 
-/// Starts the sampler on its own thread, `sampler`, which ends after the tick in progress when the handle is
-/// dropped. `report` is called after every tick, on that
-/// thread.
+/// Starts the sampler on its own thread, `sampler`, which ends after the tick in progress when the
+/// handle is dropped. `report` is called after every tick, on that thread.
 ///
 /// # Errors
 /// Fails if no descriptor or thread can be created.

@@ -140,8 +140,8 @@ impl SampledTree {
         self.removed.push((id, cgroup));
     }
 
-    /// Handles a read that has reported a missing file. If the cgroup still exists, a controller was
-    /// disabled: opens the files that are left.
+    /// Handles a read that has reported a missing file. If the cgroup still exists, a controller
+    /// was disabled: opens the files that are left.
     pub(crate) fn on_vanished(&mut self, id: CgroupId, errors: &mut ReadErrors) {
         if !self.cgroups.get(id).is_some_and(|cgroup| cgroup.vanished) {
             return;

@@ -34,10 +34,9 @@ pub struct Wiring {
 }
 
 /// Starts the thread, `sched-trace`. The drop of its handle does not wait, because loading the
-/// program may take longer than a shutdown may; the kernel removes the program with the process. The
-/// thread calls `started` when the program was loaded the first time
-/// or could not be, and `panicked` after each panic. An obstacle is published as a feature that is
-/// not in force.
+/// program may take longer than a shutdown may; the kernel removes the program with the process.
+/// The thread calls `started` when the program was loaded the first time or could not be, and
+/// `panicked` after each panic. An obstacle is published as a feature that is not in force.
 ///
 /// # Errors
 /// The system cannot create a thread.

@@ -44,7 +44,8 @@ impl CpuLoad {
     }
 }
 
-/// Busy and total time of a CPU, milliseconds. Stolen time is busy; guest time is part of user time.
+/// Busy and total time of a CPU, milliseconds. Stolen time is busy; guest time is part of user
+/// time.
 fn times(cpu: &CpuTime) -> (u64, u64) {
     let idle = cpu.idle_ms() + cpu.iowait_ms().unwrap_or(0);
     let busy = cpu.user_ms()

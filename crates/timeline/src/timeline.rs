@@ -181,9 +181,9 @@ impl Timeline {
         state.latest_frame()
     }
 
-    /// The frames of the last `span`, oldest first. Values of containers have three digits; the load
-    /// of the CPUs is only in the latest frame. Each frame is made when it is taken: all of them are
-    /// large, and the next snapshot must not wait for them.
+    /// The frames of the last `span`, oldest first. Values of containers have three digits; the
+    /// load of the CPUs is only in the latest frame. Each frame is made when it is taken: all of
+    /// them are large, and the next snapshot must not wait for them.
     pub fn frames(&self, span: Duration) -> impl Iterator<Item = Frame> + use<> {
         let numbers = self.lock().numbers(span);
         self.numbered(numbers)

@@ -183,7 +183,8 @@ fn append(points: &mut Points, part: Points) {
 /// history is requested, so that no frame is missing between them.
 ///
 /// # Errors
-/// The agent does not answer. A connection that breaks later is not an error: the next one reports it.
+/// The agent does not answer. A connection that breaks later is not an error: the next one reports
+/// it.
 async fn stream(client: &AgentClient, out: &Sender<Update>) -> Result<(), Failure> {
     let mut answer = client.open("/api/v1/stream").await?;
     if let Some(update) = history(client).await {

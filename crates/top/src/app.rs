@@ -119,8 +119,8 @@ impl App {
         self
     }
 
-    /// Shows only these pods as victims, until the key that clears the filter; `label` is the filter
-    /// shown.
+    /// Shows only these pods as victims, until the key that clears the filter; `label` is the
+    /// filter shown.
     #[must_use]
     pub fn with_pods(mut self, label: String, pods: impl IntoIterator<Item = PodName>) -> Self {
         self.only = Some(Only { label, pods: pods.into_iter().collect() });
@@ -186,7 +186,8 @@ impl App {
     }
 
     /// Finds the containers that have ended. Their facts, such as the limit, are those of their
-    /// first row in `known`. One without a namespace is left out: its pod may since have got a name.
+    /// first row in `known`. One without a namespace is left out: its pod may since have got a
+    /// name.
     fn note_ended<'a, I: Iterator<Item = &'a ContainerFrame>>(&mut self, known: impl Fn() -> I) {
         let rows = self.frame.iter().flat_map(|frame| &frame.containers);
         let running: HashSet<Key> = rows.map(key).collect();

@@ -32,8 +32,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds the next frame. A frame that is known is ignored; one of an earlier time is not known if
-    /// the clock was set back.
+    /// Adds the next frame. A frame that is known is ignored; one of an earlier time is not known
+    /// if the clock was set back.
     pub(crate) fn push(&mut self, frame: &Frame) {
         if self.at_ms.contains(&frame.at_ms) {
             return;

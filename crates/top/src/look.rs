@@ -50,8 +50,8 @@ impl Look {
         self.colored(Color::Yellow)
     }
 
-    /// Style of units, legends and keys. Not a color: some themes, such as Solarized, have the color
-    /// of the background as their dark gray.
+    /// Style of units, legends and keys. Not a color: some themes, such as Solarized, have the
+    /// color of the background as their dark gray.
     pub(crate) fn dim(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }

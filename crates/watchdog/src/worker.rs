@@ -26,8 +26,8 @@ impl Worker {
     }
 }
 
-/// Handle of a thread whose end is waited for: dropping it asks the thread to stop, and returns when
-/// it has ended.
+/// Handle of a thread whose end is waited for: dropping it asks the thread to stop, and returns
+/// when it has ended.
 pub struct JoinedThread {
     stop: Box<dyn Fn() + Send + Sync>,
     thread: Option<JoinHandle<()>>,

@@ -47,8 +47,8 @@ enum Task {
     Generate,
     /// Build the container image (OCI archive) and its bill of materials, without Docker
     Image(ImageArgs),
-    /// Put image, bills of materials, kubectl plugin, chart, manifests and checksums of a release in
-    /// one folder
+    /// Put image, bills of materials, kubectl plugin, chart, manifests and checksums of a release
+    /// in one folder
     Release(ReleaseArgs),
     /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
     Node(NodeArgs),
@@ -107,7 +107,8 @@ struct ReleaseArgs {
     /// Registry and repository that the manifests name
     #[arg(long, value_name = "REGISTRY/REPOSITORY")]
     repository: String,
-    /// URL below which the files of the release will be downloaded, for the kubectl plugin's manifest
+    /// URL below which the files of the release will be downloaded, for the kubectl plugin's
+    /// manifest
     #[arg(long, value_name = "URL")]
     download_url: String,
 }

@@ -93,12 +93,12 @@ pub fn run(steps: &[Step], test_args: &[OsString]) -> Result<(), TestRunError> {
     Ok(())
 }
 
-/// Test of `tests/image.rs` that only compiles, for minutes: it runs beside the others, which mostly
-/// wait.
+/// Test of `tests/image.rs` that only compiles, for minutes: it runs beside the others, which
+/// mostly wait.
 const IMAGES: &str = "builds_of_both_platforms_are_static_and_reproducible";
 
-/// Number of tests at once in a binary, unless `RUST_TEST_THREADS` is set. Tests that load or measure
-/// the CPUs run one after the other; while they wait for their turn, others run.
+/// Number of tests at once in a binary, unless `RUST_TEST_THREADS` is set. Tests that load or
+/// measure the CPUs run one after the other; while they wait for their turn, others run.
 const TEST_THREADS: &str = "4";
 
 /// Runs all tests. The images are built beside the other tests, with the lowest priority: so they

@@ -57,8 +57,8 @@ pub struct ActorConfig {
     pub settings: Settings,
     /// Settings of burst.
     pub burst_settings: BurstSettings,
-    /// CPUs reserved for the host: best-effort pods avoid them, and the utilization rule counts them
-    /// as used.
+    /// CPUs reserved for the host: best-effort pods avoid them, and the utilization rule counts
+    /// them as used.
     pub reserved: CpuSet,
     /// Resizes of containers, from the container runtime.
     pub resizes: Resizes,

@@ -1,5 +1,5 @@
-//! Use of the node's CPUs, and the budget of best-effort pods: koordlet's utilization rule, for when
-//! waits are not traced.
+//! Use of the node's CPUs, and the budget of best-effort pods: koordlet's utilization rule, for
+//! when waits are not traced.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -51,8 +51,8 @@ impl Written {
         is(&self.wrote) || self.replaces.as_deref().is_some_and(is)
     }
 
-    /// As [`Self::is_ours`], for a restoration: a resize lowers a burst before the checkpoint knows,
-    /// and the process may end in between.
+    /// As [`Self::is_ours`], for a restoration: a resize lowers a burst before the checkpoint
+    /// knows, and the process may end in between.
     pub(crate) fn may_be_ours(&self, kind: Kind, found: &str) -> bool {
         let number = |text: &str| text.parse::<u64>().ok();
         let is_lower = |wrote: &str| number(found) < number(wrote);
@@ -64,8 +64,8 @@ impl Written {
         self.is_ours(kind, found) || is_lowered()
     }
 
-    /// The original burst beside a quota, microseconds, unless another program has written the burst
-    /// since: then `found` is neither the original one, nor what a written quota left of it.
+    /// The original burst beside a quota, microseconds, unless another program has written the
+    /// burst since: then `found` is neither the original one, nor what a written quota left of it.
     pub(crate) fn burst(&self, found: u64) -> Option<u64> {
         let original = self.original.burst?;
         let quotas = [Some(&self.wrote), self.replaces.as_ref()].into_iter().flatten();

@@ -4,7 +4,8 @@
 //! Crate `colocation` decides; this crate writes `cpu.idle` and quotas of best-effort pods, the
 //! cpusets of their containers, and bursts and scaled quotas of other pods. Cgroups above pods are
 //! never written. Each original value is in a checkpoint before the first write, and is restored
-//! when it is no longer needed, when the agent stops or drains, and at the next start after a crash.
+//! when it is no longer needed, when the agent stops or drains, and at the next start after a
+//! crash.
 
 mod actor;
 mod best_effort;

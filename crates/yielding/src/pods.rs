@@ -16,7 +16,8 @@ pub fn is_best_effort(pod: &Pod) -> bool {
 }
 
 /// Whether the kubelet is about to write the pod's CPU weight, which the kernel rejects while
-/// `cpu.idle` is set: a resize is under way, or the spec requests other CPU than the kubelet reports.
+/// `cpu.idle` is set: a resize is under way, or the spec requests other CPU than the kubelet
+/// reports.
 fn is_being_resized(pod: &Pod) -> bool {
     let differs = |desired: &Resources, actual: &Option<Resources>| {
         let actual = actual.as_ref().and_then(|actual| actual.cpu_request_millis);

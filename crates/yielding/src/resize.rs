@@ -54,8 +54,8 @@ struct Coming {
 }
 
 impl Resizes {
-    /// Lowers the bursts of a pod's container and of the pod, as far as they are this program's, so that the
-    /// kernel accepts the coming quota. Waits for at most one write of the actor.
+    /// Lowers the bursts of a pod's container and of the pod, as far as they are this program's, so
+    /// that the kernel accepts the coming quota. Waits for at most one write of the actor.
     ///
     /// `quota_usec` is as in CRI: 0 leaves the quota as it is, a negative one removes it.
     pub fn container(&self, pod_uid: &str, id: &str, quota_usec: i64) {

@@ -212,7 +212,8 @@ pub(crate) fn quota_usec(value: &str) -> Option<u64> {
     value.split(' ').next()?.parse().ok()
 }
 
-/// Restores a setting unless somebody else has written it since. `all_cpus` replaces an empty cpuset where the kernel refuses to empty it.
+/// Restores a setting unless somebody else has written it since. `all_cpus` replaces an empty
+/// cpuset where the kernel refuses to empty it.
 pub(crate) fn restore(
     directory: &Path,
     kind: Kind,

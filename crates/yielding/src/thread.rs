@@ -74,9 +74,9 @@ pub fn spawn(
     })
 }
 
-/// Restores what an earlier process left on a thread of its own, `restoring`: every `every` until it
-/// has succeeded or the handle is dropped. It calls `report` after each attempt, with the number of
-/// restored settings. Not for an actor that writes: it restores what is left itself.
+/// Restores what an earlier process left on a thread of its own, `restoring`: every `every` until
+/// it has succeeded or the handle is dropped. It calls `report` after each attempt, with the number
+/// of restored settings. Not for an actor that writes: it restores what is left itself.
 ///
 /// # Errors
 /// A thread that cannot be created.

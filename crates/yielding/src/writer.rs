@@ -193,7 +193,8 @@ impl Writer {
         (restored.done.len(), errors)
     }
 
-    /// Writes the values that differ. The checkpoint holds each original value before the first write.
+    /// Writes the values that differ. The checkpoint holds each original value before the first
+    /// write.
     fn write_all(&mut self, pass: Pass<'_>, wanted: &[(&Key, &Want)], writes: &mut AllWrites) {
         let mut due = Vec::new();
         for &(key, want) in wanted {
@@ -272,8 +273,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Compares a setting with its required value. Returns the change to write, if any, after adding
-    /// it and the original value to the checkpoint in memory.
+    /// Compares a setting with its required value. Returns the change to write, if any, after
+    /// adding it and the original value to the checkpoint in memory.
     fn plan(
         &mut self,
         pass: Pass<'_>,

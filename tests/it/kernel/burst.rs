@@ -17,8 +17,9 @@ pub(super) const ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033a
 pub(super) const QUOTA_USEC: u64 = 20_000;
 pub(super) const PERIOD_USEC: u64 = 100_000;
 
-/// An eighth of the limit, in bursts of 28 ms: each is throttled once, though its CPU time was saved
-/// before. The replayed bursts are 5, 10 and 15 ms; it is 2 ms or more from what each of them allows.
+/// An eighth of the limit, in bursts of 28 ms: each is throttled once, though its CPU time was
+/// saved before. The replayed bursts are 5, 10 and 15 ms; it is 2 ms or more from what each of them
+/// allows.
 const LOAD: Workload =
     Workload::Burst { threads: 1, cpu: Duration::from_millis(28), every: BURST_EVERY };
 

@@ -1,5 +1,5 @@
-//! The condition of the Node object, from real waits to the request. It is about the last minute, so
-//! that the test lasts longer than one.
+//! The condition of the Node object, from real waits to the request. It is about the last minute,
+//! so that the test lasts longer than one.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The Event about a pod that makes another wait, from real waits to the request. The harm must last
-//! for a minute, and so does the test.
+//! The Event about a pod that makes another wait, from real waits to the request. The harm must
+//! last for a minute, and so does the test.
 
 use std::time::{Duration, Instant};
 

@@ -123,7 +123,8 @@ fn psi_share(agent: &Agent) -> Option<f64> {
     };
     let mut last = agent.metrics();
     pressure(&last)?;
-    // The file is read every ten seconds, and the task waits all the time: each read has a new value.
+    // The file is read every ten seconds, and the task waits all the time: each read has a new
+    // value.
     let [first, second] = [(); 2].map(|()| {
         let before = pressure(&last);
         eventually("the next read of the pressure", || {

@@ -1,4 +1,5 @@
-//! The terminal view at 80 × 24: long names leave the facts readable, and each view has its content.
+//! The terminal view at 80 × 24: long names leave the facts readable, and each view has its
+//! content.
 
 use serde_json::Value;
 

@@ -78,9 +78,9 @@ impl Record {
         record
     }
 
-    /// Status of the variables under the limits in force, with this share of the memory limit for the
-    /// heap, then and now. A change of the usable CPUs does not make
-    /// them stale: pools of shared CPUs shrink and grow with other pods.
+    /// Status of the variables under the limits in force, with this share of the memory limit for
+    /// the heap, then and now. A change of the usable CPUs does not make them stale: pools of
+    /// shared CPUs shrink and grow with other pods.
     #[must_use]
     pub fn statuses(&self, now: &Limits, memory_share: f64) -> Vec<Injected> {
         let now = &Limits { usable_cpus: self.limits.usable_cpus, ..*now };

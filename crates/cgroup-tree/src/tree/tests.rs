@@ -227,8 +227,8 @@ const PATHS: &[&str] = &[
      0000000000000000000000000000000000000000000000000000000000000002",
 ];
 
-/// Step on one of two hierarchies, as of a v1 node. A runtime creates a cgroup in one hierarchy after
-/// the other, so each step concerns one of them.
+/// Step on one of two hierarchies, as of a v1 node. A runtime creates a cgroup in one hierarchy
+/// after the other, so each step concerns one of them.
 #[derive(Debug, Clone)]
 enum Step {
     Make(usize),

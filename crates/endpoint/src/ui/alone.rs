@@ -7,8 +7,8 @@ use std::thread;
 use anyhow::Context as _;
 use tokio::sync::{Mutex, oneshot};
 
-/// Runs one computation after the other; clones share the turn. The rendering thread stays free for /metrics, the event
-/// stream and all other answers.
+/// Runs one computation after the other; clones share the turn. The rendering thread stays free for
+/// /metrics, the event stream and all other answers.
 #[derive(Clone, Default)]
 pub(super) struct Alone(Arc<Mutex<()>>);
 

@@ -1,5 +1,5 @@
-//! The event stream: each frame is serialized once and offered to all open streams. A reader that has
-//! not taken the previous frame misses this one.
+//! The event stream: each frame is serialized once and offered to all open streams. A reader that
+//! has not taken the previous frame misses this one.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use super::Views;
 use crate::server::Place;
 
-/// Time without a frame after which a comment is sent, so that neither side takes the connection for
-/// dead.
+/// Time without a frame after which a comment is sent, so that neither side takes the connection
+/// for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Comment of the event stream, ignored by readers.
 const COMMENT: Bytes = Bytes::from_static(b":\n\n");

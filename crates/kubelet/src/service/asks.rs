@@ -90,8 +90,8 @@ impl Asks {
         sooner
     }
 
-    /// Requests a pod that the current index may describe as it was. Returns whether the next request
-    /// may now be due earlier.
+    /// Requests a pod that the current index may describe as it was. Returns whether the next
+    /// request may now be due earlier.
     pub(super) fn ask_again(&mut self, uid: &str, now: Instant) -> bool {
         let Some(ask) = self.open.get_mut(uid) else { return self.ask(uid, "", now) };
         let due = now + DEBOUNCE;

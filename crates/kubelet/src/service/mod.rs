@@ -243,8 +243,8 @@ impl Pods {
         }
     }
 
-    /// Requests the pod, which the runtime is creating, without the debounce and at most 50 ms after
-    /// the last request.
+    /// Requests the pod, which the runtime is creating, without the debounce and at most 50 ms
+    /// after the last request.
     fn ask_at_once(&self, pod_uid: &str) {
         if lock(&self.shared.asks).ask_at_once(pod_uid, Instant::now()) {
             self.shared.asked.notify_one();

@@ -76,9 +76,9 @@ impl Schedule {
         self.regular = retry;
     }
 
-    /// Time of the next request. Requests for names are at least [`SPACING`] apart; first requests for
-    /// pods whose spec is needed `at_once` come sooner. `open` is false while all sources are down:
-    /// such requests then wait for the backoff.
+    /// Time of the next request. Requests for names are at least [`SPACING`] apart; first requests
+    /// for pods whose spec is needed `at_once` come sooner. `open` is false while all sources are
+    /// down: such requests then wait for the backoff.
     pub(super) fn due(
         &self,
         ask: Option<Instant>,

@@ -1,7 +1,7 @@
 //! Creations of containers that got their CPUs here, until the runtime has completed them.
 //!
-//! A runtime fails a creation if two plugins set its CPUs. A plugin that comes later is visible only
-//! by this.
+//! A runtime fails a creation if two plugins set its CPUs. A plugin that comes later is visible
+//! only by this.
 
 use std::collections::BTreeMap;
 

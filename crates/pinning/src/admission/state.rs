@@ -15,8 +15,8 @@ use super::{ForeignContainer, ForeignContainers, Placed};
 use crate::Machine;
 use crate::planned::{PlanInputs, Planned, Rules};
 
-/// Maximum time from the last start of a container until a pass sees its pod, and from a resize until
-/// a list of pods has it.
+/// Maximum time from the last start of a container until a pass sees its pod, and from a resize
+/// until a list of pods has it.
 const RESERVED_FOR: Duration = Duration::from_secs(10);
 
 /// The plan of a pass that enforces it.
@@ -269,8 +269,8 @@ impl State {
         &self.sandboxes
     }
 
-    /// Begins again after a panic, with the foreign containers and the sandboxes, which are reported
-    /// only once.
+    /// Begins again after a panic, with the foreign containers and the sandboxes, which are
+    /// reported only once.
     pub(super) fn renew(&mut self) {
         let (foreign, sandboxes) = (take(&mut self.foreign), take(&mut self.sandboxes));
         *self = Self { foreign, sandboxes, ..Self::default() };
@@ -377,8 +377,8 @@ impl Published {
         }
     }
 
-    /// The part of the placement that no other pod holds and, if the container is confined, that the
-    /// pod's cgroup has. While the CPUs of an exclusive pod are still others', it starts in the
+    /// The part of the placement that no other pod holds and, if the container is confined, that
+    /// the pod's cgroup has. While the CPUs of an exclusive pod are still others', it starts in the
     /// shared pool.
     fn free(&self, pod: &Pod, placement: &Placement, is_confined: bool) -> Option<CpuSet> {
         let confined = self.effect.confined.get(&pod.uid).filter(|_| is_confined);

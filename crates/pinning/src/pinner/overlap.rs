@@ -59,8 +59,8 @@ impl Pinner {
         self.charge(&self.overlapping(view, plan, &own), own.keys(), pods, Instant::now())
     }
 
-    /// Overlaps of the CPUs that pods have by claims, whatever grants them. They are measured, never
-    /// granted or enforced here.
+    /// Overlaps of the CPUs that pods have by claims, whatever grants them. They are measured,
+    /// never granted or enforced here.
     pub(super) fn overlaps_of_claims(&self, view: &View, plan: &Plan, pods: &PodIndex) -> Overlaps {
         let claimed = claimed(view, pods);
         let overlapping = self.overlapping(view, plan, &claimed);

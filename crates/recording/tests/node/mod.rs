@@ -93,7 +93,8 @@ impl Node {
             trace: Trace { mode: "continuous".to_owned(), reason: String::new() },
             pressure: Some(random.share()),
             contention: Contention {
-                // Absent in every other frame. Not random: the other values are those of the fixture.
+                // Absent in every other frame. Not random: the other values are those of the
+                // fixture.
                 node: self.frame.is_multiple_of(2).then(|| Bounds {
                     lower: 1.0 / (7.0 + self.frame as f64),
                     upper: 1.0 / (3.0 + self.frame as f64),

@@ -325,8 +325,8 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
-    /// Starts a process in the caller's cgroup, for one CPU, that spins after SIGCONT; `prefix` is a
-    /// command that runs the command after it.
+    /// Starts a process in the caller's cgroup, for one CPU, that spins after SIGCONT; `prefix` is
+    /// a command that runs the command after it.
     pub(crate) fn start(cpu: u32, prefix: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$@\"", "sh"]);

@@ -206,8 +206,8 @@ fn past_frames_come_from_the_history() {
     assert!(is_about(Some(aggressors[0].seconds), 1.0), "{aggressors:?}");
 }
 
-/// The node in a second: its values, and from the tenth on bursts instead of a continuous trace, and
-/// a pod that yields.
+/// The node in a second: its values, and from the tenth on bursts instead of a continuous trace,
+/// and a pod that yields.
 fn node_in(start: Instant, second: u64) -> NodeSnapshot {
     let mut snapshot = snapshot(start, second, &[]);
     let mut waits = waits(second);

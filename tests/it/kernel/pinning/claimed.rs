@@ -1,5 +1,5 @@
-//! Pods whose CPUs a driver of dynamic resource allocation has claimed, as the runtime reports them:
-//! measured, not placed.
+//! Pods whose CPUs a driver of dynamic resource allocation has claimed, as the runtime reports
+//! them: measured, not placed.
 
 use crate::kernel::created::{Socket, create};
 use crate::support::{Agent, Exposition, Qos, Workload, eventually};

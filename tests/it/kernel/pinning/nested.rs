@@ -101,8 +101,8 @@ fn a_cpuset_that_an_application_has_set_again_stays_as_it_is() {
     }
     drain(&scene);
     let is_v1 = !scene.container(0).dir("cpuset").join("cpuset.cpus.effective").exists();
-    // On v1 one that reads as it was written here cannot be distinguished from one that its application has
-    // left alone.
+    // On v1 one that reads as it was written here cannot be distinguished from one that its
+    // application has left alone.
     let expected = if is_v1 { taken } else { shared };
     assert_eq!([app, deep].map(|cgroup| effective(&cgroup)), [expected.clone(), expected]);
 }

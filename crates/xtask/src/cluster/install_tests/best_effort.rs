@@ -1,5 +1,5 @@
-//! Best-effort pods that yield, in a kubelet's cgroups: all steps in force, a restart of the kubelet,
-//! and an uninstall.
+//! Best-effort pods that yield, in a kubelet's cgroups: all steps in force, a restart of the
+//! kubelet, and an uninstall.
 
 use std::time::Duration;
 

@@ -77,8 +77,8 @@ fn start_pod(cluster: &Cluster, name: &str) -> Result<Start, ClusterError> {
     Ok(Start { took, has_variables })
 }
 
-/// Creates pods with the first annotation alone, and returns how many of them have the variables: the
-/// agent needs the kubelet's list before a pod's first container.
+/// Creates pods with the first annotation alone, and returns how many of them have the variables:
+/// the agent needs the kubelet's list before a pod's first container.
 fn start_unnamed_pods(cluster: &Cluster) -> Result<usize, ClusterError> {
     let names: Vec<_> = (0..UNNAMED).map(|number| format!("unnamed-{number}")).collect();
     let manifests: Vec<_> = names.iter().map(|name| manifest(name, ASKS)).collect();

@@ -30,8 +30,8 @@ const RULES: [(&str, &str); 2] = [
     ),
 ];
 
-/// Each command of the plugin answers a user with the documented rights for a pod, a workload and the
-/// node, and names the missing right to one without them.
+/// Each command of the plugin answers a user with the documented rights for a pod, a workload and
+/// the node, and names the missing right to one without them.
 pub(super) fn commands_need_only_the_documented_rights(
     cluster: &Cluster,
 ) -> Result<String, ClusterError> {
