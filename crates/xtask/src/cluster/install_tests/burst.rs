@@ -63,6 +63,11 @@ fn shrink_below_burst(cluster: &Cluster, nri: &str) -> Result<Shrunk, ClusterErr
     let took = wait_until("burst above the smaller quota", TIMEOUT, || {
         burst = value(cluster, &format!("{cgroup}/cpu.max.burst"))?;
         Ok(burst > SMALL_QUOTA_USEC)
+    });
+    // On a node without free CPUs the load is spread over more periods, and nothing throttles it.
+    let took = took.map_err(|error| {
+        let stat = cluster.in_node(&format!("cat {cgroup}/cpu.stat")).unwrap_or_default();
+        ClusterError::Unexpected(format!("{error}; cpu.stat of the container:\n{stat}"))
     })?;
     let patch = format!(
         r#"{{"spec": {{"containers": [{{"name": "main", "resources": {{"limits": {{"cpu": "{SMALL}"}}}}}}]}}}}"#
