@@ -3,7 +3,7 @@
 use ::injection::{InjectionRules, checked_profiles};
 
 use super::Options;
-use super::options::{InjectEnvMode, NriMode};
+use super::modes::{InjectEnvMode, NriMode};
 use crate::exit::Failure;
 
 /// Resolves the options.

@@ -3,6 +3,7 @@
 
 mod families;
 mod injection;
+mod modes;
 mod options;
 mod pinning;
 mod range;
@@ -18,10 +19,11 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 
 pub(crate) use console::{ByteSize, HumanDuration};
-pub(crate) use options::{
-    ActingMode, MetricsPreset, NriMode, Options, PinningMode, PodSourceName, SchedTraceMode,
-    UiMode, WeightRuleName, augment,
+pub(crate) use modes::{
+    ActingMode, MetricsPreset, NriMode, PinningMode, PodSourceName, SchedTraceMode, UiMode,
+    WeightRuleName,
 };
+pub(crate) use options::{Options, augment};
 pub(crate) use range::Within;
 pub(crate) use record_dir::{RECORDING_SIZE, RecordDir};
 pub(crate) use resolved::Config;

@@ -5,7 +5,7 @@ use kubelet::chain;
 use placement::{NumaStrategy, Profiles, Settings};
 
 use super::Options;
-use super::options::NumaStrategyName;
+use super::modes::NumaStrategyName;
 use crate::exit::Failure;
 
 /// Configuration of pinning, where it is not simply an option.

@@ -141,7 +141,7 @@ struct Reported {
 
 impl ScaledQuotas {
     /// The scaled quotas to report after a pass, with namespace, name and UID of the pod: without
-    /// enforcement none is in force. One that begins too soon after the last one is reported later
+    /// enforcement no quota is scaled. One that begins too soon after the last one is reported later
     /// if it lasts. One of a removed container has no end.
     pub(crate) fn next<'a>(
         &mut self,

@@ -13,7 +13,8 @@ use snapshot::ContainerRow;
 use crate::actor::{ActorConfig, Mode};
 use crate::inputs::Inputs;
 use crate::pods::is_best_effort;
-use crate::scale::{Measured, Scalable, ScaleChange, ScaledQuota, ScaledQuotas, Scaling};
+use crate::scale::{Measured, Scalable, ScaledQuotas, Scaling};
+use crate::scale_report::{self, ScaledContainer};
 use crate::setting::{Bandwidth, Kind};
 use crate::want::{MIN_QUOTA_USEC, Want};
 use crate::writer::{RequiredValues, Writer, Writes};
@@ -63,23 +64,6 @@ pub struct Bursting {
     pub percent: u64,
     /// Burst, microseconds; 0 while its quota cannot be read.
     pub usec: u64,
-}
-
-/// A container whose quota is scaled above its limit, or would be.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ScaledContainer {
-    /// Namespace of the pod.
-    pub namespace: String,
-    /// Name of the pod.
-    pub pod: String,
-    /// Name of the container.
-    pub container: String,
-    /// UID of the pod.
-    pub uid: String,
-    /// Quota, percent of the limit.
-    pub percent: u64,
-    /// Quota ÷ period, cores.
-    pub cores: f64,
 }
 
 /// Change of a container's burst.
@@ -144,8 +128,8 @@ pub(crate) struct Bursts {
 }
 
 /// A container with its pod.
-struct Member<'a> {
-    row: &'a ContainerRow,
+pub(crate) struct Member<'a> {
+    pub(crate) row: &'a ContainerRow,
     pod: &'a Pod,
     /// The container in the pod's spec.
     spec: &'a Container,
@@ -230,8 +214,9 @@ impl Bursts {
         if let Some(read_at) = inputs.snapshot.read_at {
             let measured = Measured { now, read_at, used_share: shared_use };
             let scaled = self.scale(&members, &mut values, measured);
-            report.scaled = scaled_containers(&members, &scaled);
-            report.changes.extend(scale_changes(&members, &scaled));
+            let (containers, changes) = scale_report::of(&members, &scaled);
+            report.scaled = containers;
+            report.changes.extend(changes);
         }
         let wanted = match report.mode {
             Mode::Enforcing => values.finish(),
@@ -454,54 +439,11 @@ impl Values<'_> {
     }
 }
 
-/// The member with the runtime's id, and its burst.
-fn member_of<'a, 'b>(
-    members: &'a [(Member<'b>, Option<u64>)],
-    id: &str,
-) -> Option<&'a (Member<'b>, Option<u64>)> {
-    members.iter().find(|(member, _)| member.row.identity.container_id == id)
-}
-
-fn scaled_containers(
-    members: &[(Member<'_>, Option<u64>)],
-    scaled: &ScaledQuotas,
-) -> Vec<ScaledContainer> {
-    let of = |one: &ScaledQuota| {
-        let (member, _) = member_of(members, &one.id)?;
-        let identity = &member.row.identity;
-        Some(ScaledContainer {
-            namespace: identity.namespace.clone(),
-            pod: identity.pod.clone(),
-            container: identity.container.clone(),
-            uid: identity.uid.clone(),
-            percent: one.percent(),
-            cores: one.quota as f64 / one.base.period as f64,
-        })
-    };
-    scaled.quotas.iter().filter_map(of).collect()
-}
-
-/// The changes of scaled quotas; those of removed containers have no end.
-fn scale_changes(
-    members: &[(Member<'_>, Option<u64>)],
-    scaled: &ScaledQuotas,
-) -> Vec<(Bursting, BurstChange)> {
-    let of = |(id, change): &(String, ScaleChange)| {
-        let (member, percent) = member_of(members, id)?;
-        let change = match *change {
-            ScaleChange::Began(percent) => BurstChange::Scaled { percent },
-            ScaleChange::Ended(reason) => BurstChange::Unscaled(reason),
-        };
-        Some((bursting(member.row, percent.unwrap_or_default(), None), change))
-    };
-    scaled.changes.iter().filter_map(of).collect()
-}
-
 fn path_of(row: &ContainerRow) -> Option<PathBuf> {
     Some(row.cgroup.as_deref()?.trim_start_matches('/').into())
 }
 
-fn bursting(row: &ContainerRow, percent: u64, before: Option<&Bursting>) -> Bursting {
+pub(crate) fn bursting(row: &ContainerRow, percent: u64, before: Option<&Bursting>) -> Bursting {
     let identity = &row.identity;
     Bursting {
         namespace: identity.namespace.clone(),
