@@ -97,12 +97,11 @@ fn pins_survive_the_agent_and_a_drain_removes_them() {
     });
     let pinned =
         [("namespace", "test"), ("pod", "pod-2"), ("cpu_qos", "LSE"), ("bind_policy", "FullPCPUs")];
-    eventually("metrics", || {
-        agent.metrics().value("cpuwarden_pinned_cpus", &pinned) == Some(expected as f64)
-    });
+    // A scrape may see a part of a pass's metrics; the rejections come last.
+    let rejected = ("cpuwarden_pin_rejections_total", [("reason", "resource_spec_malformed")]);
+    eventually("metrics", || agent.metrics().value(rejected.0, &rejected.1) == Some(1.0));
     let page = agent.metrics();
-    let rejected = |reason| page.value("cpuwarden_pin_rejections_total", &[("reason", reason)]);
-    assert_eq!(rejected("resource_spec_malformed"), Some(1.0));
+    assert_eq!(page.value("cpuwarden_pinned_cpus", &pinned), Some(expected as f64));
     assert_eq!(page.value("cpuwarden_pinning_enforcing", &[("reason", "")]), Some(1.0));
     let late = scene
         .tree
