@@ -117,6 +117,7 @@ impl Agent {
         let pinning = crate::pinning::start(&shared, admission.clone())?;
         let sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
+        let scaled_quotas = sampler.scaled_quotas();
         let tracing = shared.start_trace(&published, &waits).await?;
         let history = History::start(config, &published, &shared.watchdog);
         let recording = recorder::start(config, history.as_ref(), &shared.metrics)
@@ -124,9 +125,12 @@ impl Agent {
         let sampling = shared.start_sampling(sampler, history.as_ref())?;
         let advising = shared.start_advising(&published, sampling.is_published)?;
         let (advisor, timeline) = (&advising.advisor, history.as_ref().map(History::timeline));
-        let start_yielding =
-            || crate::best_effort::start(&shared, &published, advisor.clone(), timeline);
-        let yielding = if is_agent { start_yielding()? } else { Vec::new() };
+        let yielding = if is_agent {
+            let advisor = advisor.clone();
+            crate::best_effort::start(&shared, &published, advisor, timeline, scaled_quotas)?
+        } else {
+            Vec::new()
+        };
         let node_condition = condition::start(&shared, &published)?;
         let suggesting = interference::start(&shared, &published, &advising.advisor);
         let creating = shared.start_creation(&advising.advisor, admission)?;

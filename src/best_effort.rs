@@ -14,7 +14,7 @@ use kubelet::{Pods, chain};
 use kubepods::{PodIndex, PodName};
 use pinning::{DrainRequest, Pin};
 use reporting::ColocationReporter;
-use snapshot::{NodeSnapshot, Published};
+use snapshot::{NodeSnapshot, Published, ScaledQuotas};
 use timeline::Timeline;
 use watchdog::{JoinedThread, Part};
 use yielding::{ActorConfig, BurstSettings, Error, Inputs, Resizes, Switch};
@@ -35,9 +35,14 @@ pub(crate) fn start(
     published: &Published<NodeSnapshot>,
     advisor: Advisor,
     timeline: Option<Timeline>,
+    scaled_quotas: Published<ScaledQuotas>,
 ) -> Result<Vec<JoinedThread>, Failure> {
     let Shared { config, hierarchy, pods, watchdog, .. } = shared;
-    let actor = ActorConfig { resizes: shared.resizes.clone(), ..actor_config(config, hierarchy) };
+    let actor = ActorConfig {
+        resizes: shared.resizes.clone(),
+        scaled_quotas,
+        ..actor_config(config, hierarchy)
+    };
     let is_restored = restore_leftovers(&actor);
     let mut threads = Vec::new();
     let is_enforcing = [actor.best_effort, actor.burst].contains(&Switch::Enforce);
@@ -183,6 +188,7 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
         },
         reserved: config.pinning.reserved.clone(),
         resizes: Resizes::default(),
+        scaled_quotas: Published::default(),
     }
 }
 

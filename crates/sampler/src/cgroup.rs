@@ -6,9 +6,9 @@ use std::time::Instant;
 
 pub(crate) use cgroup_tree::CgroupId;
 use cgroup_tree::Role;
-use kernel_text::{Bandwidth, CpuPressure};
+use kernel_text::{Bandwidth, CpuPressure, Quota};
 use kubepods::path::{CgroupPath, Driver, QosClass};
-use snapshot::CpuWeight;
+use snapshot::{CpuWeight, Published, ScaledQuotas};
 
 use crate::budget::DescriptorBudget;
 use crate::contention::ThrottledTime;
@@ -128,7 +128,10 @@ pub(crate) struct Cgroup {
     pub(crate) series: Option<SeriesId>,
     pub(crate) files: Files,
     pub(crate) last: LastCounters,
+    /// Quota and period by the limit.
     pub(crate) bandwidth: Option<Bandwidth>,
+    /// Quota in force while the agent keeps it above the limit, microseconds.
+    pub(crate) scaled_quota_usec: Option<u64>,
     pub(crate) weight: Option<CpuWeight>,
     /// Recent activity, which decides what to read.
     pub(crate) activity: Activity,
@@ -194,6 +197,7 @@ impl Cgroup {
             series: None,
             last: LastCounters::default(),
             bandwidth: None,
+            scaled_quota_usec: None,
             weight: None,
             activity: Activity::new(),
             has_burst: false,
@@ -238,10 +242,27 @@ impl Cgroup {
         LastUsage { usage_ns: self.last.usage.last(), modes_due_ns: self.last.modes_due_ns }
     }
 
+    /// Stores a bandwidth; a scaled quota counts as the one that it replaces.
+    fn take_bandwidth(&mut self, found: Bandwidth, scaled: &Published<ScaledQuotas>) {
+        let limit_usec = |quota_usec: u64| scaled.latest().limit_usec(&self.relative, quota_usec);
+        let limit_usec = found.quota.usec().and_then(limit_usec);
+        self.scaled_quota_usec = limit_usec.and(found.quota.usec());
+        let quota = limit_usec.map_or(found.quota, Quota::Usec);
+        self.bandwidth = Some(Bandwidth { quota, ..found });
+    }
+
     /// Applies the reading of a tick: stores the gauges and returns the increments of the counters.
-    pub(crate) fn take(&mut self, reading: &TickReading, above: PathQuota, now: Instant) -> Deltas {
+    pub(crate) fn take(
+        &mut self,
+        reading: &TickReading,
+        above: PathQuota,
+        scaled: &Published<ScaledQuotas>,
+        now: Instant,
+    ) -> Deltas {
         // Values that were not read or failed stay as they were.
-        self.bandwidth = reading.bandwidth.read().or(self.bandwidth);
+        if let Some(found) = reading.bandwidth.read() {
+            self.take_bandwidth(found, scaled);
+        }
         self.weight = reading.weight.read().or(self.weight);
         let limit = self.bandwidth.and_then(Limit::of);
         let stat = reading.stat.read().unwrap_or_default();

@@ -8,6 +8,7 @@ pub mod labels;
 mod node;
 mod published;
 mod runtime;
+mod scaled;
 mod waits;
 
 pub use kernel_text::{CpuPlace, WeightRule};
@@ -18,6 +19,7 @@ pub use node::{
 };
 pub use published::Published;
 pub use runtime::{Language, Runtime};
+pub use scaled::{ScaledQuota, ScaledQuotas};
 pub use waits::{
     ContainerWaits, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, NodeWaits, PressureRow,
     PressureScope, STALL_BOUNDS_NS, SmtShares, TraceMode, TraceRow,

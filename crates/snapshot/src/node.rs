@@ -174,7 +174,7 @@ pub struct ContainerRow {
     /// quota.
     pub windows: Option<WindowHistogram>,
     /// Lowest quota ÷ period over the container and its ancestors, cores; `None` if unlimited, or
-    /// if no quota could be read.
+    /// if no quota could be read. A scaled quota counts as the one that it replaces.
     pub limit_cores: Option<f64>,
     /// CFS period of that lowest quota, microseconds; the container's own if two quotas are equally
     /// low.
@@ -185,9 +185,11 @@ pub struct ContainerRow {
     pub weight: Option<CpuWeight>,
     /// The node's conversion rule between v1 shares and v2 weight.
     pub weight_rule: WeightRule,
-    /// Quota of the container's own cgroup, microseconds per period; `None` if unlimited, or if
-    /// [`Self::period_usec`] is `None`: then it could not be read.
+    /// Quota of the container's own cgroup by its limit, microseconds per period; `None` if
+    /// unlimited, or if [`Self::period_usec`] is `None`: then it could not be read.
     pub quota_usec: Option<u64>,
+    /// Quota in force, microseconds, while cpuwarden keeps it above the limit.
+    pub scaled_quota_usec: Option<u64>,
     /// CFS period of the container's own cgroup, microseconds.
     pub period_usec: Option<u64>,
     /// Path of the cgroup that fed it last, relative to the mount: `/kubepods/burstable/pod…/…`.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use cgroupfs::{Hierarchy, node};
 use colocation::Settings;
 use kernel_text::CpuSet;
+use snapshot::{Published, ScaledQuotas};
 
 use crate::Error;
 use crate::best_effort::{BestEffortReport, Yielding};
@@ -62,6 +63,8 @@ pub struct ActorConfig {
     pub reserved: CpuSet,
     /// Resizes of containers, from the container runtime.
     pub resizes: Resizes,
+    /// Slot for the scaled quotas, for readers of cgroups.
+    pub scaled_quotas: Published<ScaledQuotas>,
 }
 
 impl ActorConfig {

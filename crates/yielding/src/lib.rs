@@ -20,6 +20,7 @@ mod pods;
 mod resize;
 mod scale;
 mod scale_report;
+mod scaled_limits;
 mod setting;
 mod shares;
 mod thread;

@@ -13,6 +13,7 @@ use crate::checkpoint::{Checkpoint, Key, Written, directory, take_lock};
 use crate::conflicts::Conflicts;
 use crate::nested;
 use crate::pods::pod_name;
+use crate::scaled_limits::ScaledLimits;
 use crate::setting::{self, Bandwidth, Feature, Kind, NO_BURST};
 use crate::want::{Want, v1_period};
 use crate::{Error, Result};
@@ -74,6 +75,7 @@ pub(crate) struct Writer {
     /// Passes in which a burst was 0 although it was written: by an older kernel, which divides it,
     /// or by another program.
     zeroed: BTreeMap<Key, Conflicts>,
+    scaled: ScaledLimits,
     /// Containers whose cpusets cannot shrink, because nested ones have other CPUs.
     held: BTreeSet<Key>,
 }
@@ -143,6 +145,7 @@ impl Writer {
         writes: &mut AllWrites,
     ) {
         let Pass { config, now, .. } = pass;
+        self.scaled.follow(&self.checkpoint, now, &config.scaled_quotas);
         if self.lock.is_none() {
             return;
         }
@@ -212,6 +215,7 @@ impl Writer {
             writes.entry(feature).or_default().errors.push(chain(&error));
             return;
         }
+        self.scaled.follow(&self.checkpoint, pass.now, &pass.config.scaled_quotas);
         for (key, change) in in_order(due) {
             let writes = writes.entry(key.1.feature()).or_default();
             match self.write(pass, key, &change.to) {

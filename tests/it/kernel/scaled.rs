@@ -77,6 +77,12 @@ fn metric_cores(agent: &Agent) -> Option<f64> {
     agent.metrics().value("cpuwarden_container_scaled_quota_cores", &labels)
 }
 
+/// The container's limit in the metrics, cores.
+fn limit_cores(agent: &Agent) -> Option<f64> {
+    let labels = [("namespace", "test"), ("pod", "service"), ("container", "c")];
+    agent.metrics().value("cpuwarden_container_cpu_limit_cores", &labels)
+}
+
 fn scaled_containers(agent: &Agent) -> Option<f64> {
     agent.metrics().value("cpuwarden_burst_containers", &[("state", "scaled")])
 }
@@ -94,6 +100,7 @@ fn a_throttled_containers_quota_grows_in_steps_until_the_node_is_busy() {
     eventually("the container's metric", || {
         metric_cores(&agent).is_some_and(|cores| (0.2..=0.4).contains(&cores))
     });
+    assert_eq!(limit_cores(&agent), Some(0.2), "the limit is that of the spec");
     let table = stdout_of(&command("pins", &scaled.scene.options, &[]));
     assert!(table.contains("test/service") && table.contains("scaled_quota"), "{table}");
     assert_eq!(scaled.scene.bursts(), [0, 0], "the other means");

@@ -50,6 +50,7 @@ pub(crate) fn without_quota(row: &ContainerRow) -> ContainerRow {
         limit_cores: None,
         limit_period_usec: None,
         quota_usec: None,
+        scaled_quota_usec: None,
         waits: Some(waits.into()),
         ..row.clone()
     }

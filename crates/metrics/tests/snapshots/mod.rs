@@ -193,6 +193,7 @@ fn container(n: usize) -> ContainerRow {
         weight: Some(CpuWeight::Weight(17)),
         weight_rule: WeightRule::Quadratic,
         quota_usec: Some(25_000),
+        scaled_quota_usec: None,
         period_usec: Some(100_000),
         cgroup: Some("/kubepods.slice/kubepods-burstable.slice/cri-containerd-4f1f.scope".into()),
         pressure_waiting_ns: Some(9_876_543_000 + seed),

@@ -152,7 +152,7 @@ impl Sampler {
             self.reader.vanished.push(id);
             return;
         }
-        let deltas = cgroup.take(&reading, above, self.tree.now);
+        let deltas = cgroup.take(&reading, above, self.publisher.scaled(), self.tree.now);
         match cgroup.kind {
             SampledKind::Pod { .. } => self.count_pod(id, &deltas),
             SampledKind::Container(_) => self.count_container(id, &deltas),
@@ -185,6 +185,7 @@ impl Sampler {
         row.weight = cgroup.weight;
         row.period_usec = cgroup.bandwidth.map(|bandwidth| bandwidth.period_usec);
         row.quota_usec = cgroup.bandwidth.and_then(|bandwidth| bandwidth.quota.usec());
+        row.scaled_quota_usec = cgroup.scaled_quota_usec;
         if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.absolute)) {
             row.cgroup = Some(Arc::clone(&cgroup.absolute));
         }

@@ -78,7 +78,7 @@ fn make_cgroup(path: &Path) {
 /// A node and its sampler, which runs in simulated time.
 pub(crate) struct Node {
     root: TempDir,
-    sampler: Sampler,
+    pub(crate) sampler: Sampler,
     published: Published<NodeSnapshot>,
     now: Instant,
     interval: Duration,

@@ -12,7 +12,7 @@ use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use kubepods::model::{Container, Pod, Resources};
 use kubepods::path::QosClass;
-use snapshot::{CfsTotals, ContainerIdentity, ContainerRow, NodeSnapshot};
+use snapshot::{CfsTotals, ContainerIdentity, ContainerRow, NodeSnapshot, Published};
 use yielding::{Actor, ActorConfig, BurstReport, BurstSettings, Inputs, Resizes, Switch};
 
 pub(crate) const UID: &str = "aaaaaaaa-0000-4000-8000-000000000001";
@@ -156,6 +156,7 @@ impl Node {
             burst_settings: BurstSettings { quota_percent: 200, ..BurstSettings::default() },
             reserved: CpuSet::default(),
             resizes: self.resizes.clone(),
+            scaled_quotas: Published::default(),
         }
     }
 
