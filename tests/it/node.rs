@@ -19,8 +19,9 @@ const ACTING: [&str; 4] =
 
 #[test]
 fn the_kernel_tests_pass_on_6_1() {
-    // The condition adds nothing to the tests of waits that depends on the kernel.
-    let elsewhere = ["kernel::condition::"].into_iter().chain(ACTING);
+    // The node condition, and the Event about a pod that makes others wait, add nothing to the tests
+    // of waits that depends on the kernel.
+    let elsewhere = ["kernel::condition::", "kernel::contention::"].into_iter().chain(ACTING);
     let elsewhere: Vec<_> = elsewhere.map(|test| format!("--skip={test}")).collect();
     let elsewhere = elsewhere.iter().map(String::as_str);
     let args: Vec<_> = ["kernel::"].into_iter().chain(elsewhere).collect();
