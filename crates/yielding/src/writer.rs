@@ -14,7 +14,7 @@ use crate::conflicts::Conflicts;
 use crate::nested;
 use crate::pods::pod_name;
 use crate::scaled_limits::ScaledLimits;
-use crate::setting::{self, Bandwidth, Feature, Kind, NO_BURST};
+use crate::setting::{self, Bandwidth, Feature, Kind, NO_BURST, Original};
 use crate::want::{Want, v1_period};
 use crate::{Error, Result};
 
@@ -296,24 +296,7 @@ impl Writer {
             && found.value == NO_BURST
             && known.is_some_and(|was| was.wrote != NO_BURST);
         let stays_zero = is_kept_at_zero(&mut self.zeroed, key, is_zeroed, now);
-        let mut original = match known {
-            Some(was)
-                if was.is_ours(key.1, &found.value)
-                    || key.1 == Kind::Burst && config.resizes.wrote(&key.0, &found.value) =>
-            {
-                was.original.clone()
-            }
-            Some(was) => {
-                writes.repaired += 1;
-                setting::rebase(&was.original, found.clone(), version)
-            }
-            None => found.clone(),
-        };
-        if matches!(key.1, Kind::Quota | Kind::ScaledQuota) {
-            // One that another program has set since is the original now.
-            let kept = known.zip(found.burst).and_then(|(was, burst)| was.burst(burst));
-            original.burst = kept.or(found.burst);
-        }
+        let original = original_of(config, key, known, &found, writes);
         let period = match version {
             CgroupVersion::V1 => v1_period(&directory),
             CgroupVersion::V2 => None,
@@ -330,19 +313,17 @@ impl Writer {
             None if original.value.is_empty() => all_cpus(config),
             None => original.value.clone(),
         };
-        let value = match version {
-            CgroupVersion::V1 if key.1 == Kind::Cpus && nested::holds(&directory, &value) => {
-                if self.held.insert(key.clone()) {
-                    let cgroup = key.0.display();
-                    tracing::warn!(%cgroup, cpus = value, "cannot restrict the CPUs: a nested cpuset uses others");
-                }
-                if known.is_none() {
-                    return Ok(None);
-                }
-                found.value.clone()
-            }
-            _ => value,
-        };
+        let is_held = version == CgroupVersion::V1
+            && key.1 == Kind::Cpus
+            && nested::holds(&directory, &value);
+        if is_held && self.held.insert(key.clone()) {
+            let cgroup = key.0.display();
+            tracing::warn!(%cgroup, cpus = value, "cannot restrict the CPUs: a nested cpuset uses others");
+        }
+        if is_held && known.is_none() {
+            return Ok(None);
+        }
+        let value = if is_held { found.value.clone() } else { value };
         let is_there = found.value == value;
         let replaces = (!is_there).then(|| found.value.clone());
         let (namespace, pod) = pod_name(pods, &key.0).unwrap_or_default();
@@ -350,6 +331,35 @@ impl Writer {
         self.checkpoint.written.insert(key.clone(), written);
         Ok((!is_there).then_some(ValueChange { from: found.value, to: value }))
     }
+}
+
+/// The value to restore: that of the checkpoint, unless another program has written the setting
+/// since, which counts as a repair.
+fn original_of(
+    config: &ActorConfig,
+    key: &Key,
+    known: Option<&Written>,
+    found: &Original,
+    writes: &mut Writes,
+) -> Original {
+    let is_ours = |was: &Written| {
+        was.is_ours(key.1, &found.value)
+            || key.1 == Kind::Burst && config.resizes.wrote(&key.0, &found.value)
+    };
+    let mut original = match known {
+        Some(was) if is_ours(was) => was.original.clone(),
+        Some(was) => {
+            writes.repaired += 1;
+            setting::rebase(&was.original, found.clone(), config.hierarchy.version)
+        }
+        None => found.clone(),
+    };
+    if matches!(key.1, Kind::Quota | Kind::ScaledQuota) {
+        // One that another program has set since is the original now.
+        let kept = known.zip(found.burst).and_then(|(was, burst)| was.burst(burst));
+        original.burst = kept.or(found.burst);
+    }
+    original
 }
 
 /// Whether a burst is left at 0 because it was set to 0 too often. A kernel that divides does so
