@@ -12,7 +12,7 @@ use metrics::AdviceRow;
 use runtimes::Detector;
 use snapshot::{ContainerIdentity, ContainerRow, Language, SpecRow};
 
-use crate::program::{Program, own_limit_cores};
+use crate::program::Program;
 use crate::workloads::Shown;
 
 /// Time constant of the fading sums, seconds: equal to the window of the history.
@@ -121,7 +121,7 @@ impl ContainerHistory {
     pub(crate) fn observe(&mut self, row: &ContainerRow, length_ns: u64, after_seconds: u64) {
         let now = LastCounters::of(row);
         let Some(then) = self.last_counters.replace(now).filter(|_| length_ns > 0) else { return };
-        let own_limit = own_limit_cores(row);
+        let own_limit = row.own_limit_cores();
         let has_quota = row.cfs.is_some() && own_limit.is_some();
         let gained = |of: fn(&LastCounters) -> u64| of(&now).saturating_sub(of(&then));
         let used_ns = gained(|last_counters| last_counters.used_ns);
@@ -133,7 +133,7 @@ impl ContainerHistory {
             throttled_ns: gained(|last_counters| last_counters.throttled_ns) + ancestor_ns,
             periods: has_quota.then(|| gained(|last_counters| last_counters.periods)),
             throttled_periods: has_quota.then(|| gained(|last_counters| last_counters.throttled)),
-            period_ns: row.period_usec.map_or(0, |usec| usec * 1000),
+            period_ns: row.period_usec().map_or(0, |usec| usec * 1000),
             length_ns,
             is_scaled: row.scaled_quota_usec.is_some(),
         };
@@ -185,7 +185,7 @@ impl ContainerHistory {
 
     /// Resets throttling by a limit that is no longer in force.
     fn follow_limits(&mut self, row: &ContainerRow) {
-        let limits = (own_limit_cores(row), row.limit_cores);
+        let limits = (row.own_limit_cores(), row.limit_cores);
         let (own, lowest) = std::mem::replace(&mut self.limits, limits);
         if own != limits.0 {
             (self.sums.periods, self.sums.throttled) = (0.0, 0.0);
@@ -246,7 +246,7 @@ impl ContainerHistory {
             cpus: row.cpuset.as_ref().map(|cpuset| cpuset.count),
             claims_cpus: row.identity.claims_cpus,
             limit_cores: row.limit_cores,
-            own_limit_cores: own_limit_cores(row),
+            own_limit_cores: row.own_limit_cores(),
             pod: None,
             request_cores: row.request_cores,
             throttled_share,
@@ -283,7 +283,7 @@ impl ContainerHistory {
         row: &ContainerRow,
         after_seconds: u64,
     ) -> Option<BurstForecast> {
-        let limit = own_limit_cores(row)?;
+        let limit = row.own_limit_cores()?;
         Some(BurstForecast {
             throttled_share: self.throttled_share(row),
             mean_use: share(self.sums.used, self.sums.seconds).map(|cores| cores / limit),
@@ -294,7 +294,7 @@ impl ContainerHistory {
     /// The container as a member of its pod.
     pub(crate) fn member(&self, row: &ContainerRow) -> Member {
         let advised_cores = self.cpu.limit.map(|limit| limit.cores);
-        Member { own_limit_cores: own_limit_cores(row), advised_cores }
+        Member { own_limit_cores: row.own_limit_cores(), advised_cores }
     }
 
     /// The row for the metrics.

@@ -32,7 +32,7 @@ impl Program {
         }
         let Some(pid) = self.pid else { return };
         self.windows += 1;
-        let limit_cores = own_limit_cores(row);
+        let limit_cores = row.own_limit_cores();
         let first_limit_cores = self.machine.first_limit_cores.or(limit_cores);
         let cpus = row.cpuset.as_ref().map(|cpuset| cpuset.count);
         let machine = Machine { cpus, limit_cores, first_limit_cores };
@@ -55,19 +55,13 @@ impl Program {
     }
 }
 
-/// The quota of the container's own cgroup, cores.
-pub(crate) fn own_limit_cores(row: &ContainerRow) -> Option<f64> {
-    let (quota, period) = row.quota_usec.zip(row.period_usec.filter(|&period| period > 0))?;
-    Some(quota as f64 / period as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use snapshot::Language;
+    use snapshot::{Bandwidth, Language, Quota};
 
     use super::*;
 
@@ -81,11 +75,10 @@ mod tests {
     }
 
     fn row(pid: u32, limit_cores: u64) -> ContainerRow {
-        let quota_usec = Some(limit_cores * 100_000);
+        let quota = Quota::Usec(limit_cores * 100_000);
         ContainerRow {
             first_pid: Some(pid),
-            quota_usec,
-            period_usec: Some(100_000),
+            bandwidth: Some(Bandwidth { quota, period_usec: 100_000 }),
             ..ContainerRow::default()
         }
     }

@@ -241,7 +241,7 @@ fn container_key(row: &ContainerRow) -> Key {
 }
 
 fn container_counters(row: &ContainerRow) -> Counters {
-    let (usage_ns, period_usec) = (row.usage_ns, row.period_usec);
+    let (usage_ns, period_usec) = (row.usage_ns, row.period_usec());
     Counters { usage_ns, cfs: row.cfs, period_usec, ancestor_ns: row.throttled_ancestor_ns }
 }
 
@@ -266,6 +266,8 @@ fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
+    use snapshot::{Bandwidth, Quota};
+
     use super::*;
 
     fn at(second: u64, periods: u64, throttled_periods: u64) -> NodeSnapshot {
@@ -278,7 +280,7 @@ mod tests {
         let burst = ContainerRow {
             live: true,
             cfs: Some(cfs),
-            period_usec: Some(100_000),
+            bandwidth: Some(Bandwidth { quota: Quota::Max, period_usec: 100_000 }),
             usage_ns: Some(second * 30_000_000),
             limit_cores: Some(0.2),
             ..ContainerRow::default()

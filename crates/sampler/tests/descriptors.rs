@@ -36,7 +36,7 @@ fn seen(most: u64) -> (Vec<String>, usize, u64, Option<String>) {
         let row = |row: &snapshot::ContainerRow| {
             let cfs = row.cfs.map(|cfs| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns));
             let memory = (row.memory_working_set_bytes, &row.numa_memory, row.pressure_waiting_ns);
-            format!("{:?} {cfs:?} {memory:?} {:?} {:?}", row.usage_ns, row.quota_usec, row.weight)
+            format!("{:?} {cfs:?} {memory:?} {:?} {:?}", row.usage_ns, row.bandwidth, row.weight)
         };
         latest.containers.iter().map(row).collect::<Vec<_>>().join("\n")
     });

@@ -55,13 +55,13 @@ fn the_limit_is_the_quota_that_a_scaled_one_replaces() {
     let quotas = |node: &Node| {
         let latest = node.latest();
         let (row, pod) = (&latest.containers[0], &latest.pods[0]);
-        (row.quota_usec, row.scaled_quota_usec, row.limit_cores, pod.limit_cores)
+        (row.own_limit_cores(), row.scaled_quota_usec, row.limit_cores, pod.limit_cores)
     };
-    assert_eq!(quotas(&node), (Some(10_000), Some(12_000), Some(0.1), Some(0.15)));
+    assert_eq!(quotas(&node), (Some(0.1), Some(12_000), Some(0.1), Some(0.15)));
     // By another program.
     fs::write(container.join("cpu.max"), "13000 100000\n").unwrap();
     node.tick();
-    assert_eq!(quotas(&node), (Some(13_000), None, Some(0.13), Some(0.15)));
+    assert_eq!(quotas(&node), (Some(0.13), None, Some(0.13), Some(0.15)));
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod runtime;
 mod scaled;
 mod waits;
 
-pub use kernel_text::{CpuPlace, WeightRule};
+pub use kernel_text::{Bandwidth, CpuPlace, Quota, WeightRule};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
     FeatureState, KernelInfo, Limit, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use kernel_text::{CpuPlace, WeightRule, request_shares};
+use kernel_text::{Bandwidth, CpuPlace, WeightRule, request_shares};
 use kubepods::model::ContainerKind;
 use serde::{Deserialize, Serialize};
 
@@ -185,13 +185,10 @@ pub struct ContainerRow {
     pub weight: Option<CpuWeight>,
     /// The node's conversion rule between v1 shares and v2 weight.
     pub weight_rule: WeightRule,
-    /// Quota of the container's own cgroup by its limit, microseconds per period; `None` if
-    /// unlimited, or if [`Self::period_usec`] is `None`: then it could not be read.
-    pub quota_usec: Option<u64>,
+    /// Quota of the container's own cgroup by its limit, and its CFS period; `None` if not read.
+    pub bandwidth: Option<Bandwidth>,
     /// Quota in force, microseconds, while cpuwarden keeps it above the limit.
     pub scaled_quota_usec: Option<u64>,
-    /// CFS period of the container's own cgroup, microseconds.
-    pub period_usec: Option<u64>,
     /// Path of the cgroup that fed it last, relative to the mount: `/kubepods/burstable/pod…/…`.
     pub cgroup: Option<Arc<str>>,
     /// PSI `some` of `cpu.pressure`, nanoseconds.
@@ -262,6 +259,18 @@ pub struct SpecRow {
 }
 
 impl ContainerRow {
+    /// CFS period of the container's own cgroup, microseconds.
+    #[must_use]
+    pub fn period_usec(&self) -> Option<u64> {
+        self.bandwidth.map(|bandwidth| bandwidth.period_usec)
+    }
+
+    /// Limit of the container's own cgroup, cores; `None` if unlimited or not read.
+    #[must_use]
+    pub fn own_limit_cores(&self) -> Option<f64> {
+        self.bandwidth.and_then(|bandwidth| bandwidth.limit_cores())
+    }
+
     /// cgroup v2 weight; on v1, converted from the shares by the node's rule.
     #[must_use]
     pub fn v2_weight(&self) -> Option<u64> {

@@ -28,7 +28,7 @@ impl Counters {
         Self {
             usage_ns: row.usage_ns,
             throttled_periods: row.cfs.map(|cfs| cfs.throttled_periods),
-            period_usec: row.period_usec,
+            period_usec: row.period_usec(),
             throttled_own_ns: row.cfs.map(|cfs| cfs.throttled_ns),
             throttled_ancestor_ns: row.throttled_ancestor_ns,
             neighbor_ns: waits.map(|waits| waits.neighbor_ns),

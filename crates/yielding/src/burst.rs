@@ -311,7 +311,7 @@ impl Bursts {
         Candidate {
             exclusive: member.is_exclusive,
             best_effort: is_best_effort(member.pod),
-            quota_usec: member.row.quota_usec,
+            quota_usec: member.row.bandwidth.and_then(|own| own.quota.usec()),
             throttled_share: match is_in_force {
                 true => without,
                 false => measured.zip(without).map(|(measured, without)| measured.min(without)),

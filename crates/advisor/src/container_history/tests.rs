@@ -1,5 +1,5 @@
 use analysis::{FindingKind, READ_EVERY_NS, READINGS, findings};
-use snapshot::{CfsTotals, ContainerWaits, Runtime};
+use snapshot::{Bandwidth, CfsTotals, ContainerWaits, Quota, Runtime};
 
 use super::*;
 
@@ -54,8 +54,7 @@ fn demand_throttled_by_the_pods_quota_counts_as_demand() {
 fn no_burst_is_advised_for_a_quota_that_has_not_throttled() {
     let own = ContainerRow {
         cfs: Some(CfsTotals { periods: 10, ..CfsTotals::default() }),
-        quota_usec: Some(400_000),
-        period_usec: Some(100_000),
+        bandwidth: Some(Bandwidth { quota: Quota::Usec(400_000), period_usec: 100_000 }),
         ..throttled_above()
     };
     let facts = after_ten_minutes(&own);
@@ -82,8 +81,7 @@ fn throttling_under_an_old_limit_does_not_count_for_a_new_one() {
             throttled_periods: throttled,
             ..CfsTotals::default()
         }),
-        quota_usec: Some(quota_usec),
-        period_usec: Some(100_000),
+        bandwidth: Some(Bandwidth { quota: Quota::Usec(quota_usec), period_usec: 100_000 }),
         limit_cores: Some(quota_usec as f64 / 1e5),
         ..ContainerRow::default()
     };
@@ -109,9 +107,8 @@ fn a_scaled_quota_leaves_what_was_learned_about_the_limit() {
             throttled_periods: throttled,
             ..CfsTotals::default()
         }),
-        quota_usec: Some(20_000),
+        bandwidth: Some(Bandwidth { quota: Quota::Usec(20_000), period_usec: 100_000 }),
         scaled_quota_usec,
-        period_usec: Some(100_000),
         ..ContainerRow::default()
     };
     (0..=600).for_each(|second| subject.observe(&at(second, second * 5, None), SECOND_NS, 300));

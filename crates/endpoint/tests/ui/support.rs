@@ -10,9 +10,9 @@ use kubelet::{PodConfig, PodService, PodSource};
 use metrics::{AgentMetrics, Build, Exposition};
 use serde_json::{Value, json};
 use snapshot::{
-    CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpusetRow, FeatureState,
-    InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity, PressureRow, PressureScope,
-    Published, TraceMode, TraceRow,
+    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpusetRow,
+    FeatureState, InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity, PressureRow,
+    PressureScope, Published, Quota, TraceMode, TraceRow,
 };
 use timeline::{Timeline, TimelineConfig};
 use watchdog::Watchdog;
@@ -203,7 +203,7 @@ fn row(number: u64, second: u64) -> ContainerRow {
         usage_ns: Some(second * 500_000_000),
         cfs: Some(cfs),
         throttled_ancestor_ns: Some(0),
-        period_usec: Some(100_000),
+        bandwidth: Some(Bandwidth { quota: Quota::Max, period_usec: 100_000 }),
         limit_cores: Some(0.5),
         request_cores: Some(0.25),
         waits: Some(Arc::new(waits)),

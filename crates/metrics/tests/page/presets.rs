@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use metrics::catalogue::{Preset, Selection};
 use metrics::{Exposition, Format};
-use snapshot::{ContainerRow, NodeSnapshot};
+use snapshot::{Bandwidth, ContainerRow, NodeSnapshot, Quota};
 
 use crate::parser::{Family, Sample};
 use crate::{FORMATS, NO_CAP, read, snapshots};
@@ -49,7 +49,7 @@ pub(crate) fn without_quota(row: &ContainerRow) -> ContainerRow {
         throttled_ancestor_ns: None,
         limit_cores: None,
         limit_period_usec: None,
-        quota_usec: None,
+        bandwidth: row.bandwidth.map(|own| Bandwidth { quota: Quota::Max, ..own }),
         scaled_quota_usec: None,
         waits: Some(waits.into()),
         ..row.clone()

@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use metrics::{AdviceRow, AgentMetrics, Build};
 use snapshot::{
-    CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpuWeight, CpusetRow,
-    FeatureState, Histogram, InterferenceRow, KernelInfo, Limit, Losses, NodeRow, NodeSnapshot,
-    NodeWaits, PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, SamplerRow, SmtShares,
-    TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
+    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpuWeight,
+    CpusetRow, FeatureState, Histogram, InterferenceRow, KernelInfo, Limit, Losses, NodeRow,
+    NodeSnapshot, NodeWaits, PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, Quota,
+    SamplerRow, SmtShares, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram,
+    labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
@@ -192,9 +193,8 @@ fn container(n: usize) -> ContainerRow {
         request_cores: Some(0.1),
         weight: Some(CpuWeight::Weight(17)),
         weight_rule: WeightRule::Quadratic,
-        quota_usec: Some(25_000),
+        bandwidth: Some(Bandwidth { quota: Quota::Usec(25_000), period_usec: 100_000 }),
         scaled_quota_usec: None,
-        period_usec: Some(100_000),
         cgroup: Some("/kubepods.slice/kubepods-burstable.slice/cri-containerd-4f1f.scope".into()),
         pressure_waiting_ns: Some(9_876_543_000 + seed),
         pressure_stalled_ns: Some(1_234_000 + seed),

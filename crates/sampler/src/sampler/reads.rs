@@ -183,8 +183,7 @@ impl Sampler {
         row.limit_cores = cgroup.path.limit.map(|limit| limit.cores);
         row.limit_period_usec = cgroup.path.limit.map(|limit| limit.period_usec);
         row.weight = cgroup.weight;
-        row.period_usec = cgroup.bandwidth.map(|bandwidth| bandwidth.period_usec);
-        row.quota_usec = cgroup.bandwidth.and_then(|bandwidth| bandwidth.quota.usec());
+        row.bandwidth = cgroup.bandwidth;
         row.scaled_quota_usec = cgroup.scaled_quota_usec;
         if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.absolute)) {
             row.cgroup = Some(Arc::clone(&cgroup.absolute));

@@ -85,8 +85,7 @@ impl Track for ContainerSeries {
         row.limit_period_usec = None;
         row.request_cores = None;
         row.weight = None;
-        row.quota_usec = None;
-        row.period_usec = None;
+        (row.bandwidth, row.scaled_quota_usec) = (None, None);
         row.cpuset = None;
         row.numa_memory.clear();
         row.first_pid = None;

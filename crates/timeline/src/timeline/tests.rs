@@ -3,8 +3,8 @@
 use std::time::UNIX_EPOCH;
 
 use snapshot::{
-    CfsTotals, ContainerWaits, CpuPlace, InterferenceRow, Losses, PodIdentity, PressureRow,
-    PressureScope, TraceMode, TraceRow,
+    Bandwidth, CfsTotals, ContainerWaits, CpuPlace, InterferenceRow, Losses, PodIdentity,
+    PressureRow, PressureScope, Quota, TraceMode, TraceRow,
 };
 
 use super::*;
@@ -43,7 +43,7 @@ fn row(pod: &str, second: u64) -> ContainerRow {
         live: true,
         usage_ns: Some(second * 500_000_000),
         cfs: Some(cfs),
-        period_usec: Some(100_000),
+        bandwidth: Some(Bandwidth { quota: Quota::Max, period_usec: 100_000 }),
         limit_cores: Some(0.5),
         waits: Some(Arc::new(waits)),
         ..ContainerRow::default()

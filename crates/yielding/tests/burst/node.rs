@@ -12,7 +12,9 @@ use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use kubepods::model::{Container, Pod, Resources};
 use kubepods::path::QosClass;
-use snapshot::{CfsTotals, ContainerIdentity, ContainerRow, NodeSnapshot, Published};
+use snapshot::{
+    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, NodeSnapshot, Published, Quota,
+};
 use yielding::{Actor, ActorConfig, BurstReport, BurstSettings, Inputs, Resizes, Switch};
 
 pub(crate) const UID: &str = "aaaaaaaa-0000-4000-8000-000000000001";
@@ -210,8 +212,7 @@ impl Node {
             identity: Arc::new(identity),
             live: true,
             cgroup: Some(format!("/{}", path(name)).into()),
-            quota_usec: Some(40_000),
-            period_usec: Some(100_000),
+            bandwidth: Some(Bandwidth { quota: Quota::Usec(40_000), period_usec: 100_000 }),
             usage_ns: Some(self.second * 300_000_000),
             cfs: Some(cfs),
             ..ContainerRow::default()
