@@ -10,15 +10,16 @@ use super::{agent, ensure, pods};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 const POD: &str = "bursting";
-/// Of 300m: 30 ms per period.
-const LIMITS: &str = "{requests: {cpu: 50m}, limits: {cpu: 300m}}";
+/// Of 600m: 60 ms per period, and with a burst up to 120 ms in one.
+const LIMITS: &str = "{requests: {cpu: 50m}, limits: {cpu: 600m}}";
 const SMALL: &str = "100m";
 const SMALL_QUOTA_USEC: u64 = 10_000;
 
-/// Uses 45 ms of CPU time at once, then sleeps: over the quota of a period, a sixth of the limit.
-/// The CPU time is the kernel's, because the speed of an emulated CPU is not known.
+/// Uses 65 ms of CPU time at once, then sleeps: over the quota of a period, a sixth of the limit.
+/// The CPU time is the kernel's, because the speed of an emulated CPU is not known. There, the last
+/// reading and the start of `sleep` add up to 40 ms, which still fits into the quota and a burst.
 const LOAD: &str = "used() { while read k v; do test $k = usage_usec && u=$v && break; done < /sys/fs/cgroup/cpu.stat; }; \
-     while true; do used; e=$((u+45000)); while test $u -lt $e; do used; done; sleep 0.6; done";
+     while true; do used; e=$((u+65000)); while test $u -lt $e; do used; done; sleep 0.6; done";
 
 /// With NRI the runtime asks the agent before it writes a quota, so no attempt fails.
 pub(super) fn limit_shrinks_below_a_burst_with_nri(
@@ -98,7 +99,7 @@ fn shrink_below_burst(cluster: &Cluster, nri: &str) -> Result<Shrunk, ClusterErr
         &format!("involvedObject.name={POD}"),
     ])?;
     let text = format!(
-        "{ready}; {nri}: burst of {burst} µs after {:.0} s; limit 300m to {SMALL} in {:.0} s, seen as failed {errors} \
+        "{ready}; {nri}: burst of {burst} µs after {:.0} s; limit 600m to {SMALL} in {:.0} s, seen as failed {errors} \
          times, burst then {lowered} µs",
         took.as_secs_f64(),
         shrunk.as_secs_f64(),
