@@ -101,17 +101,17 @@ const IMAGES: &str = "builds_of_both_platforms_are_static_and_reproducible";
 /// measure the CPUs run one after the other; while they wait for their turn, others run.
 const TEST_THREADS: &str = "4";
 
-/// Runs all tests. The images are built beside the other tests, with the lowest priority: so they
-/// take only what those leave of the CPUs.
+/// Runs all tests. The images are built beside the other tests with the policy `SCHED_IDLE`: so they
+/// take only what those leave of the CPUs, and a test that wakes up preempts them at once.
 fn run_all_tests(advisories: &str) -> Result<(), TestRunError> {
     let images = thread::spawn(|| {
         let mut output = Vec::new();
-        let mut nice = Command::new("nice");
-        nice.args(["-n", "19"]).arg(cargo()).current_dir(workspace::root());
+        let mut idle = Command::new("chrt");
+        idle.args(["--idle", "0"]).arg(cargo()).current_dir(workspace::root());
         // The whole workspace, as below: a part of it would build dependencies with other features.
-        nice.args(["test", "--locked", "--workspace", "--test", "image", "--", "--exact", IMAGES]);
-        let line = process::command_line(&nice);
-        (line, cargo_test::run(nice, &mut output), output)
+        idle.args(["test", "--locked", "--workspace", "--test", "image", "--", "--exact", IMAGES]);
+        let line = process::command_line(&idle);
+        (line, cargo_test::run(idle, &mut output), output)
     });
     let mut rest = Step::Test.command();
     rest.args(["--", "--skip", IMAGES]);
