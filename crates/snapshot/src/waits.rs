@@ -181,7 +181,7 @@ impl PressureScope {
 }
 
 /// Contention-only pressure: wall-clock time in which at least one thread of the scope waited for a
-/// CPU for another reason than its own quota. Known as a range.
+/// CPU for a reason other than its own quota. Known as a range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PressureRow {
     /// The pods.

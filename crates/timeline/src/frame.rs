@@ -114,7 +114,7 @@ fn contains(names: &[ContainerName], row: &ContainerFrame) -> bool {
     names.iter().any(|one| one.uid == row.uid && one.container == row.container)
 }
 
-/// Share of the time in which some thread waited for a CPU for another reason than its own quota.
+/// Share of the time in which some thread waited for a CPU for a reason other than its own quota.
 /// All are absent unless waits are traced all the time; a class is absent if it has no containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

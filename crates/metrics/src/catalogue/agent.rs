@@ -78,7 +78,7 @@ pub(crate) static SERIES_DROPPED_TOTAL: Descriptor = counter(
 pub(crate) static POD_SOURCE_UP: Descriptor = gauge(
     "cpuwarden_pod_source_up",
     &["source"],
-    "1 if the last answer of this pod source was valid, else 0; of nri, if the container runtime is connected. Pods keep \
+    "1 if the last answer of this pod source was valid (nri: if the container runtime is connected), else 0. Pods keep \
      their last names while the source is down.",
 );
 

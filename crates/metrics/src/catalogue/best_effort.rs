@@ -25,7 +25,7 @@ pub(crate) static BEST_EFFORT_TRANSITIONS_TOTAL: Descriptor = counter(
 pub(crate) static BEST_EFFORT_WRITES_TOTAL: Descriptor = counter(
     "cpuwarden_best_effort_writes_total",
     &["setting", "result"],
-    "Writes to cgroups of best-effort pods, by setting (idle, cpus, quota) for the result ok. For all settings: \
+    "Writes to cgroups of best-effort pods, by result: ok, for each setting (idle, cpus, quota); with setting=all: \
      restored, repaired (another program had changed the value), error.",
 );
 

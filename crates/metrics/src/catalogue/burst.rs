@@ -43,7 +43,7 @@ pub(crate) static BURST_CHANGES_TOTAL: Descriptor = counter(
 pub(crate) static BURST_WRITES_TOTAL: Descriptor = counter(
     "cpuwarden_burst_writes_total",
     &["setting", "result"],
-    "Writes of bursts and scaled quotas, by setting (burst, scaled_quota) for the result ok. For all settings: \
+    "Writes of bursts and scaled quotas, by result: ok, for each setting (burst, scaled_quota); with setting=all: \
      restored, repaired (another program or the kernel had changed the value), rejected (by the kernel; the cgroup \
      then has no burst), error.",
 );

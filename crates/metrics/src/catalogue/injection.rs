@@ -21,7 +21,7 @@ pub(crate) static NRI_EMPTY_ANSWERS_TOTAL: Descriptor = counter(
 pub(crate) static ENV_INJECTIONS_MISSED_TOTAL: Descriptor = counter(
     "cpuwarden_env_injections_missed_total",
     &["reason"],
-    "Containers of pods that ask for variables which started without them, by reason: pod_not_listed (the kubelet's \
+    "Containers that started without the variables that their pod asks for, by reason: pod_not_listed (the kubelet's \
      list did not contain the pod yet, so the container may have been an init container; name it in the annotation \
      cpuwarden.io/inject-env-containers). Absent unless --inject-env is annotated or profiles.",
 );

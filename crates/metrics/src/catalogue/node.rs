@@ -41,7 +41,7 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         "cpuwarden_node_contention_seconds_total",
         &["bound"],
         "Wall time in which at least one thread of a latency-sensitive pod (any that is not best effort, by its QoS \
-         class or a batch priority) waited for a CPU for another reason than its own quota, as a lower and an upper \
+         class or a batch priority) waited for a CPU for a reason other than its own quota, as a lower and an upper \
          bound. Unlike PSI it does not contain throttling. Waits of unknown cause are in neither bound. Absent unless \
          waits are traced all the time. From eBPF.",
     )
