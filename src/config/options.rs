@@ -137,8 +137,8 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Waits", value_name = "SHARE", default_value = "0.01")]
     #[arg(within(share(1.0)))]
     pub(crate) sched_trace_budget: f64,
-    /// Report as the condition CPUContention of the Node object that pods wait for CPUs, which
-    /// needs the trace and the right to patch nodes/status
+    /// Report in the condition CPUContention of the Node object whether pods wait for CPUs; needs
+    /// the trace and the right to patch nodes/status
     #[arg(long, help_heading = "Waits")]
     pub(crate) node_condition: bool,
 
@@ -259,8 +259,8 @@ pub(crate) struct Options {
     /// Directory of pinning's state, which must survive restarts
     #[arg(long, help_heading = "Pinning", value_name = "DIR", default_value = state_dir::STATE_DIR)]
     pub(crate) state_dir: PathBuf,
-    /// Report decisions about pods, and pods that make them wait, to their owners with Kubernetes
-    /// Events, at most 10 requests in 30 seconds
+    /// Create Kubernetes Events for the owners of pods: decisions about a pod, and pods that make
+    /// it wait; at most 10 requests in 30 seconds
     #[arg(long, help_heading = "Pinning")]
     pub(crate) events: bool,
 
