@@ -46,9 +46,9 @@ fn log_change(known: &mut Option<Result<(), String>>, outcome: Result<(), Error>
     }
     match &outcome {
         Ok(()) => tracing::info!("--record: recording"),
-        Err(reason) => tracing::warn!(
-            "--record: {reason}; recording has stopped and is tried again every minute"
-        ),
+        Err(reason) => {
+            tracing::warn!("--record: recording has stopped: {reason}; retrying every minute");
+        }
     }
     *known = Some(outcome);
 }

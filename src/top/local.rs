@@ -40,7 +40,7 @@ async fn measure(config: &Config, is_once: bool) -> Result<(), Failure> {
     let timeline = agent.timeline().context("the agent of this process keeps no history")?;
     let source = agent_source(&agent, &timeline);
     let mut app = App::new(Look::from_env())
-        .with_notes(vec!["no agent runs here: measured by this process, until you leave".into()]);
+        .with_notes(vec!["no agent runs here: measured by this process, until you quit".into()]);
     let outcome = if is_once {
         tokio::select! {
             () = until(&timeline, ONCE_FRAME) => {

@@ -174,7 +174,7 @@ fn the_demo_names_the_neighbor_that_makes_another_pod_wait() {
     tmux.keys(&["t"]);
     tmux.wait_for("no pod has CPUs of its own");
     tmux.keys(&["?"]);
-    tmux.wait_for("turn the view round");
+    tmux.wait_for("reverse the view");
     tmux.keys(&["q"]);
     tmux.assert_restored();
 }

@@ -42,7 +42,7 @@ function route() {
 function announce() {
   const reason = store.frame ? notice(store.frame) : "";
   const isLater = paused && viewName() in EVERY;
-  const text = [reason, isLater ? "The pause does not hold this view: its figures are of the time at which it was opened." : ""].filter(Boolean).join(" ");
+  const text = [reason, isLater ? "The pause does not freeze this view: its figures are from the time at which it was opened." : ""].filter(Boolean).join(" ");
   find("notice").hidden = !text;
   setText(find("notice"), text);
 }
@@ -85,7 +85,7 @@ function setPaused(value) {
 
 const KEYS = [
   ["j k", "next or previous row"], ["Enter", "open the pod"], ["Esc", "back to all pods"], ["/", "filter by name"], ["s", "sort by the next column"],
-  ["a", "turn round: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["f", "findings: what to change"], ["p", "pause or continue"], ["?", "this help"],
+  ["a", "reverse the view: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["f", "findings: what to change"], ["p", "pause or continue"], ["?", "this help"],
 ];
 
 function help() {

@@ -124,7 +124,7 @@ fn table(advice: &WorkloadAdvice<'_>) -> String {
         }
     }
     if advice.containers.is_empty() {
-        text.push_str("no agent has seen a container of it yet\n");
+        text.push_str("no agent has seen a container of this target yet\n");
     }
     let command =
         advice.patch.as_ref().and_then(|patch| patch_command(namespace, kind, name, patch));

@@ -131,7 +131,9 @@ impl Steps {
         let reason = match (&report.mode, &report.transition) {
             (Mode::Observing(reason), _) => reason.clone(),
             (Mode::Enforcing, Some(change)) => change.reason.to_string(),
-            (Mode::Enforcing, None) if step == Step::None => "the decision starts again".to_owned(),
+            (Mode::Enforcing, None) if step == Step::None => {
+                "the controller was restarted".to_owned()
+            }
             (Mode::Enforcing, None) => "the step is written again".to_owned(),
         };
         Some((step, reason))

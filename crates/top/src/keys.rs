@@ -8,17 +8,17 @@ use crate::source::Control;
 
 /// Keys and their meaning, for the help.
 pub(crate) const KEYS: &[(&str, &str)] = &[
-    ("q, Ctrl-C", "leave"),
+    ("q, Ctrl-C", "quit"),
     ("up, down, j, k", "select a row, or scroll; also PgUp, PgDn, Home, End"),
     ("Enter", "open the selected pod; Tab shows its next container, Esc goes back"),
-    ("a", "turn the view round: whom do the others wait for"),
+    ("a", "reverse the view: the pods that others wait for"),
     ("t", "the node's CPUs: load and owner"),
-    ("/", "filter by a part of namespace/pod/container; Enter keeps it, Esc clears it"),
+    ("/", "filter by part of namespace/pod/container; Enter keeps it, Esc clears it"),
     ("s, S", "sort by the next or the previous shown column; r reverses the order"),
     ("p, Space", "pause and continue; no second is lost"),
     (
         "left, right",
-        "in a recording: a second back or on; [ and ] a minute, + and - speed, 0 and $ ends",
+        "in a recording: a second back or forward; [ and ] a minute, + and - speed, 0 and $ ends",
     ),
     ("?", "this help"),
 ];

@@ -60,7 +60,7 @@ fn every_view_of_the_demo_has_its_content() {
     assert!(screen.contains("[  0") && screen.contains("%."), "{screen}");
     tmux.assert_is_whole();
     tmux.keys(&["?"]);
-    tmux.wait_for("turn the view round");
+    tmux.wait_for("reverse the view");
     tmux.keys(&["End"]);
     tmux.wait_for("the configuration does not provide the value");
     tmux.assert_is_whole();

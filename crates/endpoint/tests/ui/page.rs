@@ -320,7 +320,7 @@ fn a_pause_holds_the_figures_whatever_key_is_pressed() {
     let notice = "document.getElementById('notice')";
     press(&["m"]);
     browser
-        .wait_for(&format!("{notice}.textContent.includes('The pause does not hold this view')"));
+        .wait_for(&format!("{notice}.textContent.includes('The pause does not freeze this view')"));
     press(&["Escape"]);
     browser.wait_for(&format!("{notice}.hidden"));
     press(&["p"]);

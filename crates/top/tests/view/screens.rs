@@ -219,7 +219,7 @@ fn the_help_explains_every_key_and_column() {
     screen.press(KeyCode::Char('?'));
     let text = screen.text();
     for word in
-        ["Enter", "turn the view round", "NEIGHBOR", "WORST AGGRESSOR", "filter by", "first letter"]
+        ["Enter", "reverse the view", "NEIGHBOR", "WORST AGGRESSOR", "filter by", "first letter"]
     {
         assert!(text.contains(word), "{word}: {text}");
     }
