@@ -4,8 +4,8 @@ use kubepods::model::{Container, ContainerKind, Pod, Resize, Resources};
 use kubepods::path::QosClass;
 
 /// The planner's view of a pod. `uid` is the UID in its cgroup's name, `arrival` its rank in the
-/// order of arrival. Of a pod that no list contains yet, the runtime's sums count if they are
-/// whole; if not, it claims nothing until it is listed.
+/// order of arrival. For a pod that no list contains yet, the runtime's sums count if they are
+/// complete; otherwise the pod claims nothing until it is listed.
 #[must_use]
 pub fn claim(uid: placement::Uid, pod: &Pod, arrival: u64) -> placement::Pod {
     if has_partial_sums(pod) {

@@ -1,4 +1,4 @@
-//! Reasons why a pod that requested exclusive CPUs runs in the share pool: values of the label
+//! Reasons why a pod that requested exclusive CPUs runs in the shared pool: values of the label
 //! `reason` of pin rejections.
 
 use std::fmt;
@@ -66,7 +66,7 @@ reasons! {
     /// Enough CPUs are free, but too few without the neighbors that the required exclusive policy
     /// excludes.
     ExclusivePolicyUnsatisfied = "exclusive_policy_unsatisfied",
-    /// The share pool would fall below its floor.
+    /// The shared pool would fall below its floor.
     SharePoolFloor = "share_pool_floor",
     /// The pod ran on CPUs that an older exclusive pod holds, too.
     ExclusiveConflict = "exclusive_conflict",

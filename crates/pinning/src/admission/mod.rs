@@ -62,7 +62,7 @@ impl Admission {
         Ok(Self(Arc::new(Shared { state, wake, max_age, created })))
     }
 
-    /// CPUs for a new container of this pod; `None` if it is not to be placed: pinning is not in
+    /// CPUs for a new container of this pod; `None` if it must not be placed: pinning is not in
     /// effect, another program places the pod, or no CPU is certain to stay the pod's.
     #[must_use]
     pub fn start(&self, pod: &Pod, container_id: &str) -> Option<Placed> {

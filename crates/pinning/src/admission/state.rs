@@ -297,7 +297,7 @@ impl State {
         self.published = Some(Published { at: now, effect, inputs, plan, has_starts: false });
     }
 
-    /// Takes in the results of the writes: the grants in force, and the CPUs of the pods' cgroups.
+    /// Records the results of the writes: the grants in force, and the CPUs of the pods' cgroups.
     pub(crate) fn apply_results(
         &mut self,
         held: &BTreeMap<Uid, Holding>,

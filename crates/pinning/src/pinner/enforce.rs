@@ -143,7 +143,7 @@ impl Pinner {
     }
 
     /// Whether a grant has waited long enough for another pod to leave its CPUs. It is then made
-    /// anyway; the overlap is counted.
+    /// nevertheless, and the overlap is counted.
     fn has_waited_long(&mut self, step: &Step) -> bool {
         let (Step::Grant { uid, .. }, Some(granted)) = (step, self.mode.granted()) else {
             return false;

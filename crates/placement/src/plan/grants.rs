@@ -28,7 +28,7 @@ pub(super) struct Grants<'a> {
     pub(super) granted: BTreeMap<Uid, Grant>,
     pub(super) rejections: BTreeMap<Uid, Reason>,
     pub(super) demoted: BTreeSet<Uid>,
-    /// CPU requests of the pods in the share pool, including rejected claimants, millicores.
+    /// CPU requests of the pods in the shared pool, including rejected claimants, millicores.
     requested_millis: u64,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Records the rejection. The pod runs in the share pool, which must also cover its request.
+    /// Records the rejection. The pod runs in the shared pool, which must also cover its request.
     fn reject(&mut self, pod: &Pod, claim: &Claim, reason: Reason) {
         self.requested_millis =
             self.requested_millis.saturating_add(pod.request_millis.unwrap_or(0));
@@ -104,8 +104,8 @@ impl<'a> Grants<'a> {
         kept
     }
 
-    /// Revokes grants, newest first, until the share pool has its floor and the caps hold: CPUs may
-    /// have gone offline, or the operator may have lowered a limit.
+    /// Revokes grants, newest first, until the shared pool has its floor and the caps hold: CPUs
+    /// may have gone offline, or the operator may have lowered a limit.
     fn keep_limits(&mut self, claims: &Claims<'_>) {
         for (pod, claim) in claims.iter().rev() {
             if self.granted.contains_key(&pod.uid)
@@ -188,7 +188,7 @@ impl<'a> Grants<'a> {
         self.limits(pod, cpus.len(), self.floor().max(requested)).map(|()| cpus)
     }
 
-    /// Whether the pod may get `more` CPUs while the share pool keeps `floor` CPUs.
+    /// Whether the pod may get `more` CPUs while the shared pool keeps `floor` CPUs.
     fn limits(&self, pod: &Pod, more: usize, floor: usize) -> Result<(), Reason> {
         self.caps(pod, more)?;
         if self.leaves(more, floor) { Ok(()) } else { Err(Reason::SharePoolFloor) }
@@ -215,13 +215,13 @@ impl<'a> Grants<'a> {
         }
     }
 
-    /// Configured minimum of the share pool. A running pod may lose its CPUs to this minimum, but
+    /// Configured minimum of the shared pool. A running pod may lose its CPUs to this minimum, but
     /// never to the requests of pods that arrive later.
     fn floor(&self) -> usize {
         self.node.settings.share_floor.max(1).min(self.usable.len())
     }
 
-    /// Whether the share pool keeps `floor` CPUs if `more` CPUs are granted.
+    /// Whether the shared pool keeps `floor` CPUs if `more` CPUs are granted.
     fn leaves(&self, more: usize, floor: usize) -> bool {
         let granted: usize = self.granted.values().map(|grant| grant.cpus.len()).sum();
         granted.saturating_add(more).saturating_add(floor) <= self.usable.len()

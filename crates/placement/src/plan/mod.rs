@@ -53,7 +53,7 @@ pub struct Kubelet {
 /// Settings of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Minimum number of CPUs in the share pool, at least 1. A new grant also leaves as many CPUs
+    /// Minimum number of CPUs in the shared pool, at least 1. A new grant also leaves as many CPUs
     /// as the pods of the pool request.
     pub share_floor: usize,
     /// Order in which NUMA nodes are filled.
@@ -72,9 +72,9 @@ pub struct Settings {
 pub struct Current {
     /// Exclusive CPUs by pod.
     pub held: BTreeMap<Uid, Holding>,
-    /// Pods that lost a conflict; they run in the share pool for the rest of their lives.
+    /// Pods that lost a conflict; they run in the shared pool for the rest of their lives.
     pub demoted: BTreeSet<Uid>,
-    /// Pods that run in the share pool for now, because nothing can be enforced for them. Never
+    /// Pods that run in the shared pool for now, because nothing can be enforced for them. Never
     /// part of an outcome.
     pub withheld: BTreeSet<Uid>,
 }
@@ -119,7 +119,7 @@ pub enum Class {
     Lse,
     /// Exclusive CPUs on which best-effort pods may run too.
     Lsr,
-    /// CPUs of the share pool.
+    /// CPUs of the shared pool.
     Share,
     /// CPUs of the best-effort pool.
     BestEffort,

@@ -36,7 +36,7 @@ pub(crate) struct Rules<'a> {
     pub(crate) authorization: &'a Authorization,
 }
 
-/// Classifies a pod. An LSE or LSR pod that is not eligible runs in the share pool.
+/// Classifies a pod. An LSE or LSR pod that is not eligible runs in the shared pool.
 pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Classification {
     let profile = rules.profiles.of(pod);
     let asks_itself = profile.is_none_or(|profile| profile.qos_class.is_none()) && !pod.admitted;

@@ -63,11 +63,11 @@ pub enum QosClass {
     Lse,
     /// Latency-sensitive, reserved: best-effort pods may run on its CPUs.
     Lsr,
-    /// Latency-sensitive: runs in the share pool.
+    /// Latency-sensitive: runs in the shared pool.
     Ls,
-    /// Best effort: runs on the share pool and the CPUs of LSR pods.
+    /// Best effort: runs on the shared pool and the CPUs of LSR pods.
     Be,
-    /// A system service. Runs in the share pool: the reserved CPUs belong to the host, and any
+    /// A system service. Runs in the shared pool: the reserved CPUs belong to the host, and any
     /// author can set the label.
     System,
 }

@@ -217,7 +217,7 @@ proptest! {
             let Some(left) = stage.world.pods.get(n % stage.world.pods.len().max(1)).map(|pod| pod.uid.clone()) else {
                 return Ok(());
             };
-            // The pod runs on all CPUs again and in the share pool, whatever it requests.
+            // The pod runs on all CPUs again and in the shared pool, whatever it requests.
             let everything = stage.hierarchy().ceiling;
             let pod = stage.cgroups().into_iter().find(|pod| pod.uid == left).expect("it has cgroups");
             for step in widen_steps(&stage.hierarchy(), &pod, &everything, |cgroup| cgroup.ours) {

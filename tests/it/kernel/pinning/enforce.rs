@@ -39,7 +39,7 @@ fn no_foreign_thread_runs_on_a_granted_cpu_after_the_grant() {
     let exclusive: Vec<CpuSet> = (2..scene.pods.len()).map(|at| scene.effective(at)).collect();
     assert!(
         exclusive.iter().all(|cpus| cpus.is_disjoint(&scene.effective(0))),
-        "the share pool is on granted CPUs"
+        "the shared pool is on granted CPUs"
     );
     assert!(exclusive[0].is_disjoint(&scene.effective(1)), "best effort is on an LSE pod's CPUs");
     assert!(

@@ -71,7 +71,7 @@ fn pods_and_pools_follow_cpu_hotplug() {
     // CPU 0 of this architecture cannot go offline.
     let cpu = scene.effective(2).iter().max().unwrap();
     let offline = Offline::take(cpu);
-    eventually("another CPU for the pod, of a share pool with one less", || {
+    eventually("another CPU for the pod, of a shared pool with one less", || {
         is_settled(&scene, &agent, shared - 1)
     });
     assert!(!online().contains(cpu) && (0..4).all(|at| !scene.effective(at).contains(cpu)));
@@ -85,7 +85,7 @@ fn pods_and_pools_follow_cpu_hotplug() {
     let moved = scene.effective(2);
 
     drop(offline);
-    eventually("a share pool with the CPU again", || is_settled(&scene, &agent, shared));
+    eventually("a shared pool with the CPU again", || is_settled(&scene, &agent, shared));
     eventually("the topology to be read again", || times_read(&agent, &online().to_string()) == 1);
     assert!(scene.effective(0).contains(cpu) || scene.effective(2).contains(cpu));
     assert_eq!(

@@ -290,7 +290,7 @@ fn a_pod_of_another_size_that_gets_no_cpus_is_resized_by_the_passes() {
     passes.pass(std::slice::from_ref(&small));
     assert_eq!(passes.cpus(&small).as_deref(), Some("0-1"));
     assert!(!passes.resize(&pod("own", "LSE", 9)), "nothing is reserved");
-    assert_eq!(passes.kept(&small).as_deref(), Some("0-3"), "the share pool, with its own");
+    assert_eq!(passes.kept(&small).as_deref(), Some("0-3"), "the shared pool, with its own");
     assert_eq!(passes.cpus(&pod("shared", "LS", 0)).as_deref(), Some("2-3"));
     passes.state.suspend();
     assert!(!passes.resize(&small));
