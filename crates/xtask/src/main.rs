@@ -82,10 +82,10 @@ struct BpfArgs {
 
 #[derive(Args)]
 struct ImageArgs {
-    /// Folder of what is made
+    /// Output folder
     #[arg(long, default_value = "target/image/out")]
     output: PathBuf,
-    /// Cargo profile: dist, or dev for a try
+    /// Cargo profile: dist, or dev for tests
     #[arg(long, default_value = "dist")]
     profile: String,
     /// Build twice, from two folders, and fail where the two images differ
@@ -107,8 +107,7 @@ struct ReleaseArgs {
     /// Registry and repository that the manifests name
     #[arg(long, value_name = "REGISTRY/REPOSITORY")]
     repository: String,
-    /// URL below which the files of the release will be downloaded, for the kubectl plugin's
-    /// manifest
+    /// Base URL for downloads of the release's files, for the kubectl plugin's manifest
     #[arg(long, value_name = "URL")]
     download_url: String,
 }
@@ -134,7 +133,7 @@ struct NodeArgs {
     /// An environment variable of the program (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     env: Vec<(String, String)>,
-    /// A TCP port of the guest to be reached from here
+    /// A TCP port of the guest to forward to this machine
     #[arg(long, value_name = "ADDRESS:PORT:GUESTPORT")]
     forward: Option<Forward>,
     /// Seconds until the guest is killed

@@ -61,7 +61,7 @@ pub enum ClusterError {
         /// Underlying error.
         source: io::Error,
     },
-    /// Anything that did not happen in time, or is not as expected.
+    /// An event that did not happen in time, or a result that is not as expected.
     #[error("{0}")]
     Unexpected(String),
 }

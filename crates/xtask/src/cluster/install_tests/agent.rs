@@ -12,7 +12,7 @@ use crate::image;
 use crate::workspace;
 
 pub(super) const NAMESPACE: &str = "cpuwarden";
-/// The limit for a profile to become Ready.
+/// Maximum time for a profile to become Ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time for the node to start the pod's containers. The node is emulated: on a busy machine
 /// a sandbox may need more than the kubelet's timeout of four minutes, and a second attempt.

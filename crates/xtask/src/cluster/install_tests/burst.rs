@@ -10,7 +10,7 @@ use super::{agent, ensure, pods};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 const POD: &str = "bursting";
-/// Of 600m: 60 ms per period, and with a burst up to 120 ms in one.
+/// A limit of 600m is 60 ms per period, with a burst up to 120 ms in one.
 const LIMITS: &str = "{requests: {cpu: 50m}, limits: {cpu: 600m}}";
 const SMALL: &str = "100m";
 const SMALL_QUOTA_USEC: u64 = 10_000;

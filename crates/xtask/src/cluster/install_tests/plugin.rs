@@ -13,7 +13,7 @@ use super::super::{ClusterError, write};
 use super::{agent, ensure, pods};
 use crate::{process, workspace};
 
-/// Time for two pods to start and for the advice on them, on an emulated node.
+/// Maximum time for two pods to start and get advice, on an emulated node.
 const TIMEOUT: Duration = Duration::from_secs(600);
 const USER: &str = "system:serviceaccount:default:oncall";
 /// The rules of deploy/docs/kubectl.md in the namespace of the targets and in that of the agents.
@@ -210,7 +210,7 @@ fn requests(cluster: &Cluster) -> Result<String, ClusterError> {
     requests.dedup();
     let known =
         ["create pods/portforward", "get deployments", "get nodes", "get pods", "list pods"];
-    // kubectl may try WebSockets first, without the right, and then does as before.
+    // kubectl may try WebSockets first, for which the right is missing, and then falls back.
     let others = requests.iter().filter(|request| *request != "get pods/portforward");
     ensure(others.eq(known.iter()), || format!("{requests:?}"))?;
     Ok(requests.join(", "))

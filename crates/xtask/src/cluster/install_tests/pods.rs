@@ -12,7 +12,7 @@ use super::ensure;
 const IMAGE: &str = "localhost/workload:test";
 /// Maximum time for the workload to start. The node is emulated.
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// Number of pods that the issue asks for.
+/// Minimum number of pods beside the agent.
 const MIN_PODS: usize = 20;
 
 /// Static pods: file name and manifest.
