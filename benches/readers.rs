@@ -3,7 +3,7 @@
 //! second; 5 browsers, each with the event stream and the requests of the page (the history when it
 //! is opened, again each 30 seconds; a pod and the matrix every 2 seconds; the advice every 5); and
 //! 5 event streams that nobody reads. Needs root and writable cgroups. The agent's cgroup has the
-//! highest weight; the readers have not.
+//! highest weight; that of the readers does not.
 //!
 //! Printed, by the agent's own metrics over four minutes: the ticks and the bound below which 99 %
 //! of them began after their deadline, before and with the readers; answers of the scrapers; the

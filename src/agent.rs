@@ -50,7 +50,7 @@ pub(crate) struct Agent {
     pods: Pods,
     #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "for the view"))]
     advisor: Advisor,
-    /// Of the endpoint; the configured one if there is none.
+    /// Address of the endpoint; the configured one if there is no endpoint.
     address: SocketAddr,
     serving: Option<Serving>,
     identity: Option<Arc<Identity>>,
@@ -79,8 +79,8 @@ impl Agent {
         Self::start_with(config, true).await
     }
 
-    /// Starts only what measures, for a process beside an agent: nothing listens, and nothing on
-    /// the node is changed, whatever the configuration says.
+    /// Starts only the parts that measure, for a process beside an agent: nothing listens, and
+    /// nothing on the node is changed, whatever the configuration says.
     ///
     /// # Errors
     /// See [`Agent::start`].

@@ -42,7 +42,7 @@ pub(crate) async fn start(
             }
             Err(_) => {}
         }
-        // With `auto` nobody waits for it.
+        // With `auto` nothing waits for it.
         let _ = report.send(outcome);
     };
     let panicked = move || metrics.subsystem_restarted(Part::SchedTrace.as_str());

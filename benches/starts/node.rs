@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 use crate::support::{Agent, Cgroup, Kubelet, Qos, RealTree, eventually, pod_list, running_pod};
 
 const OWNER: &str = "00000000-0000-4000-8000-00000000aaaa";
-/// Whatever has not happened within this time ends the bench.
+/// The bench fails if an expected event has not happened within this time.
 pub(crate) const LOST: Duration = Duration::from_secs(30);
 
 /// An agent that enforces, beside a pod with all CPUs that pods may own.

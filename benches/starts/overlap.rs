@@ -19,7 +19,7 @@ const OVERLAP: &str = "cpuwarden_exclusive_overlap_seconds_total";
 /// Sums of one case.
 #[derive(Default)]
 struct Case {
-    /// Starts whose CPUs the agent has answered.
+    /// Starts for which the agent's answer had CPUs.
     answered: usize,
     /// Starts whose first program could use the CPUs of the LSE pod.
     on_own: usize,
@@ -53,8 +53,8 @@ impl Node {
         case
     }
 
-    /// Runs a container until it is confined. Returns whether the agent has answered its CPUs, and
-    /// those that its first program could use.
+    /// Runs a container until it is confined. Returns whether the agent's answer had CPUs, and the
+    /// CPUs that its first program could use.
     fn run_one(&mut self, number: usize, asks: bool) -> (bool, CpuSet) {
         let (pod, id) = (pod(number), format!("{number:064x}"));
         let answer = asks.then(|| cpus_of(&self.ask(&pod, &id))).flatten();
@@ -87,7 +87,7 @@ impl Node {
         (answer.is_some(), line.split_whitespace().last().unwrap().parse().unwrap())
     }
 
-    /// Overlap up to now, after the passes that could still add to it.
+    /// Overlap so far, after the passes that could still add to it.
     fn overlap_seconds(&self) -> f64 {
         let ticks = self.agent.metrics().ticks();
         eventually("ticks", || self.agent.metrics().ticks() >= ticks + 3);

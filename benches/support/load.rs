@@ -53,7 +53,7 @@ pub(crate) fn rounds_done(file: &Path) -> f64 {
     counts.sum::<u64>() as f64 / 1e6
 }
 
-/// Latencies of the requests that were due in a stretch of time.
+/// Latencies of the requests that were due in a time span.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Latencies {
     pub(crate) p50_ms: f64,
@@ -97,7 +97,7 @@ pub(crate) fn run_role() {
     } else {
         spin(file);
     }
-    // Ends with the bench that started it, however that ends.
+    // Exits with the bench that started it, however the bench ends.
     let _ = std::io::stdin().read(&mut [0]);
     std::process::exit(0);
 }

@@ -6,8 +6,8 @@ impl Config {
     /// The configuration of a view or a recorder, which measures as configured and acts on nothing:
     /// no cgroup, no container, no object of the API server, no port, no recording of its own.
     ///
-    /// An option that is not listed here has its default, and what acts is off by default: a new
-    /// option stays off until it is listed.
+    /// An option that is not listed here has its default. Options that act are off by default, so a
+    /// new option stays off until it is listed.
     pub(crate) fn reading_only(&self) -> Self {
         let given = self.options.clone();
         let options = Options {

@@ -108,8 +108,8 @@ fn variable(injected: &Injected) -> String {
     format!("{name}={value} ({}{now})", status.as_str())
 }
 
-/// One document a pod that has something to patch, under a comment that says which: of a file with
-/// several documents kubectl takes the first.
+/// One document per pod with changes, under a comment that names the pod: kubectl applies only the
+/// first document of a file.
 fn patches(report: &AdviceReport) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = String::new();
     for pod in report.containers.chunk_by(of_one_pod) {

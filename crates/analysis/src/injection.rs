@@ -16,7 +16,8 @@ pub use record::{Injected, Injections, Record, Status};
 
 /// Annotation of a pod with the variables for its containers: `true`, `false`, or a list of names.
 pub const VARIABLES_ANNOTATION: &str = "cpuwarden.io/inject-env";
-/// Annotation of a pod with the names of the containers, if not all app containers are meant.
+/// Annotation of a pod with the names of the containers that get variables, by default the app
+/// containers.
 pub const CONTAINERS_ANNOTATION: &str = "cpuwarden.io/inject-env-containers";
 /// Annotation of a container at its runtime, with the injected variables and the limits at that
 /// time: an agent that starts again reads it.
@@ -137,7 +138,7 @@ pub struct Known {
 }
 
 /// Value of a variable under these limits, with this share of the memory limit for the heap; `None`
-/// where there is nothing to derive it from, and where the runtime does better by itself.
+/// where there is nothing to derive it from, and where the runtime's own choice is better.
 #[must_use]
 pub fn value(
     variable: Variable,
@@ -226,8 +227,8 @@ impl Request {
         Ok(Some(Self { variables, containers }))
     }
 
-    /// Whether a container is meant. Without names only those of `spec.containers` are; while the
-    /// pod's spec is unknown (`place` is `None`), only a name decides.
+    /// Whether a container gets variables. Without names only those of `spec.containers` do; while
+    /// the pod's spec is unknown (`place` is `None`), only a name decides.
     #[must_use]
     pub fn selects(&self, container: &str, place: Option<Place>) -> bool {
         match &self.containers {

@@ -1,8 +1,8 @@
 //! Decides how far best-effort pods yield.
 //!
 //! The trigger is harm: the share of its time that a latency-sensitive pod waits for best-effort
-//! pods. While harm lasts, the controller takes one step after the other; when it has been gone for
-//! a while, it gives the steps back, slower. Without a trace it follows koordlet's budget.
+//! pods. While harm lasts, the controller takes one step after the other. After some time without
+//! harm it undoes the steps, more slowly. Without a trace it follows koordlet's budget.
 
 use std::time::Duration;
 
@@ -64,9 +64,9 @@ pub struct Settings {
     pub harm_below: f64,
     /// Time for which harm must last before each further step.
     pub tighten_after: Duration,
-    /// Time without harm before the first step is given back.
+    /// Time without harm before the first step is undone.
     pub loosen_after: Duration,
-    /// Time without any signal after which all steps are given back.
+    /// Time without any signal after which all steps are undone.
     pub signal_timeout: Duration,
     /// Minimum number of CPUs for best-effort pods; less than 2 counts as 2.
     pub floor_cpus: usize,
@@ -206,7 +206,7 @@ struct Halvings {
 }
 
 impl Halvings {
-    /// Takes the harm before a quota or a smaller one. Returns whether that may help.
+    /// Records the harm before a quota is set or reduced. Returns whether that may help.
     fn may_help(&mut self, lost: f64) -> bool {
         match self.lowest {
             Some(lowest) if lost > lowest * HELPS_BELOW => self.useless += 1,
@@ -263,7 +263,7 @@ impl Controller {
                 (self.harmed_since, self.unharmed_since) = (None, None);
                 self.follow_budget(budget, node_cpus)
             }
-            // One tick without a new measurement says nothing: the times go on.
+            // One tick without a new measurement decides nothing: the times continue.
             Signal::Missing => {
                 let silent = now.saturating_sub(*self.signal_at.get_or_insert(now));
                 if silent < self.settings.signal_timeout {

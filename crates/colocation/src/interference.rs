@@ -105,7 +105,7 @@ pub enum Cause {
         /// CPU use, cores.
         used_cores: f64,
     },
-    /// More threads run at once than the CPU limit can pay for.
+    /// More threads run at once than the CPU limit can supply.
     ParallelismAboveLimit {
         /// Runnable threads.
         threads: u64,

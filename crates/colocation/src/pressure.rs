@@ -15,7 +15,7 @@ type PodKey = (Arc<str>, Arc<str>);
 
 /// Turns the trace's counters into pressure per poll.
 ///
-/// A wait counts when it ends, so a reading may include the begin of a wait from the interval
+/// A wait counts when it ends, so a reading may include the start of a wait from the interval
 /// before. Time without a known cause is in neither bound: it may have been throttling.
 #[derive(Debug, Default)]
 pub struct PressureMeter {
@@ -30,8 +30,8 @@ pub struct PressureMeter {
 
 impl PressureMeter {
     /// Reads the counters of one poll. `now` is the time up to which they count, and `containers`
-    /// the containers of the latest snapshot. Returns nothing for the first reading and unless
-    /// waits are traced all the time: counts of a trace in bursts are estimates and bound nothing.
+    /// the containers of the latest snapshot. Returns nothing for the first reading, and nothing
+    /// unless waits are traced all the time: counts of a trace in bursts are estimates, not bounds.
     pub fn read(
         &mut self,
         now: Instant,

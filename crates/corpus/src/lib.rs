@@ -1,4 +1,4 @@
-//! Properties of parsers of what others write, over a corpus of inputs and mutations of them.
+//! Properties of parsers for untrusted input, over a corpus of inputs and their mutations.
 //!
 //! A parser's corpus is the directory `tests/corpus/PARSER` of its crate. Each file in it is always
 //! run; then mutations of the files and arbitrary bytes are (`PROPTEST_CASES` sets how many, in
@@ -83,7 +83,7 @@ fn read(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Writes an input into the corpus and says so.
+/// Writes an input into the corpus and prints its path.
 fn keep(directory: &Path, bytes: &[u8]) -> String {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -15,7 +15,7 @@ use crate::report::{self, DRA_VARIABLE};
 
 /// Annotation of a placed container at the runtime, with the CPUs of its start.
 const RECORD_ANNOTATION: &str = "cpuwarden.io/started-in-cpus";
-/// Begin of the annotations with which a pod keeps NRI resource policies off its cpusets; the rest
+/// Prefix of the annotations with which a pod keeps NRI resource policies off its cpusets; the rest
 /// selects the pod or one of its containers.
 const PRESERVE_ANNOTATION: &str = "cpu.preserve.resource-policy.nri.io";
 
@@ -27,13 +27,13 @@ pub struct Placing {
 }
 
 impl Placing {
-    /// `pods` has what is known of the pods, at least the runtime's report.
+    /// `pods` has all known facts about the pods, at least the runtime's report.
     #[must_use]
     pub fn new(pods: Pods, admission: Admission) -> Self {
         Self { pods, admission }
     }
 
-    /// Takes in all that runs.
+    /// Records all running containers.
     pub(crate) fn synchronized<'a>(
         &self,
         pods: &[PodSandbox],
@@ -71,7 +71,7 @@ impl Placing {
         creation.add_annotation(RECORD_ANNOTATION, &cpus);
     }
 
-    /// Takes in a resize of the whole pod before the runtime writes it.
+    /// Handles a resize of the whole pod before the runtime writes it.
     pub(crate) fn resize_pod(&self, pod: &PodSandbox, resources: &LinuxResources) {
         let new = report::resources(Some(resources));
         self.resize(self.known(pod).and_then(|known| with_pod_level(uid(pod), &known, &new)));
@@ -83,9 +83,9 @@ impl Placing {
         }
     }
 
-    /// Takes in a resize, and returns an update that keeps a placed container in its CPUs, if the
-    /// runtime is about to write others: it writes those of the container's start again, or those
-    /// of the request.
+    /// Handles a resize. Returns an update that keeps a placed container in its CPUs if the runtime
+    /// is about to write others: it writes those of the container's start again, or those of the
+    /// request.
     pub(crate) fn keep(
         &self,
         pod: &PodSandbox,
@@ -129,7 +129,7 @@ impl Placing {
         self.admission.pod_removed(uid, sandbox);
     }
 
-    /// The planner's view of the pod. Of a pod that claims the name of another one nothing is
+    /// The planner's view of the pod. For a pod that claims the name of another one, nothing is
     /// known.
     fn claim(&self, pod: &PodSandbox) -> placement::Pod {
         let uid = uid(pod);

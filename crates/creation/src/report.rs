@@ -11,7 +11,7 @@ use nri::api::{Container, LinuxResources, PodSandbox};
 /// Shares that the kubelet sets without a request (`MinShares`).
 const MIN_SHARES: u64 = 2;
 
-/// Begin of the variable by which the DRA driver for CPUs marks the containers that it places
+/// Prefix of the variable by which the DRA driver for CPUs marks the containers that it places
 /// (`DRA_CPUSET_<claim>=0,1`).
 pub(crate) const DRA_VARIABLE: &str = "DRA_CPUSET_";
 

@@ -63,7 +63,7 @@ impl Process {
         let program = std::env::current_exe().context("cannot read this program's path")?;
         let mut command = Command::new(&program);
         command.arg("demo-workload").args(workload.arguments());
-        // Of a process group of its own: Ctrl-C is for the demo, which then ends its workloads.
+        // In a process group of its own: Ctrl-C is for the demo, which then ends its workloads.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let child =
             command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
@@ -97,8 +97,8 @@ impl Drop for Process {
     }
 }
 
-/// The hidden subcommand: says that it is up, waits for the word on standard input, works, and ends
-/// when standard input does, which is when the demo has ended in whatever way.
+/// The hidden subcommand: reports that it is ready, waits for the start signal on standard input,
+/// works, and exits when standard input closes, which happens however the demo ends.
 pub fn run(workload: Workload) -> anyhow::Result<()> {
     io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush())?;
     let mut word = [0];

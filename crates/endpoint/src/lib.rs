@@ -146,7 +146,7 @@ async fn readyz(State(sources): State<Sources>) -> Response {
     if sources.published.latest().sequence == 0 {
         return probe(StatusCode::SERVICE_UNAVAILABLE, "no sample taken yet\n".to_owned());
     }
-    // Addresses and tokens' errors are not for everybody: those are in the log.
+    // Unauthenticated clients get no addresses and no errors about tokens: those are in the log.
     match sources.pods.names_missing() {
         Some(cause) => {
             probe(StatusCode::OK, format!("ready, but pods have no names: {}\n", cause.remedy()))

@@ -1,6 +1,6 @@
 //! Kubernetes Events about decisions of pinning and co-location, if `--events` is set. Best effort,
-//! rate-limited, and never delaying the decisions themselves. Apart from `pinning` and
-//! `colocation`, which thereby need no client of the API server.
+//! rate-limited, and never delaying the decisions themselves. Separate from `pinning` and
+//! `colocation`, which therefore need no client of the API server.
 
 mod message;
 mod publisher;

@@ -44,7 +44,7 @@ impl Agents {
     /// Lists the agents in a namespace. With `node`, only the one there.
     ///
     /// # Errors
-    /// The user must not list pods there, or kubectl fails.
+    /// The user may not list pods there, or kubectl fails.
     pub fn list(
         kubectl: &Kubectl,
         namespace: &str,

@@ -32,7 +32,7 @@ impl<'a> Cluster<'a> {
     /// Lists the agents that a target needs.
     ///
     /// # Errors
-    /// The user must not list the pods in the agents' namespace.
+    /// The user may not list the pods in the agents' namespace.
     pub(crate) fn new(
         args: &'a ClusterArgs,
         kubectl: Kubectl,
@@ -47,7 +47,7 @@ impl<'a> Cluster<'a> {
     /// Forwards a port to the agent of a node.
     ///
     /// # Errors
-    /// No agent runs there, or the user must not forward ports to it.
+    /// No agent runs there, or the user may not forward ports to it.
     pub(crate) fn agent(&self, node: &str) -> Result<Agent, Failure> {
         let pod = self.agents.on(node)?;
         let forward = Forward::start(&self.kubectl, pod)?;

@@ -213,8 +213,8 @@ fn shown(resolved: &Resolved) -> Shown {
     Shown { label, pods: Some(pods.collect()), notes: Vec::new() }
 }
 
-/// The node of a target: the wanted one, or the one with most pods of the target. Of several nodes,
-/// also a sentence that names them.
+/// The node of a target: the wanted one, or the one with most pods of the target. If there are
+/// several nodes, also a sentence that names them.
 ///
 /// # Errors
 /// The target is not on the wanted node.
@@ -229,7 +229,7 @@ fn node_to_show<'a>(
     let counted: Vec<String> =
         pods.iter().map(|(node, count)| format!("{node} ({count})")).collect();
     let nodes = counted.join(", ");
-    // Of equal ones, the first by name.
+    // On a tie, the first by name.
     let most = || pods.iter().rev().max_by_key(|(_, count)| **count);
     let chosen = match wanted {
         Some(wanted) => pods.get_key_value(wanted),

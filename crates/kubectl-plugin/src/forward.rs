@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::agents::AgentPod;
 use crate::kubectl::{Error, Kubectl, failed};
 
-/// Pause before a look whether kubectl has ended, and before the next start.
+/// Pause between checks whether kubectl has ended, and before the next start.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A running `kubectl port-forward`, ended on drop.

@@ -72,7 +72,7 @@ impl Kubectl {
     ///
     /// # Errors
     /// kubectl cannot be started or fails, for example because the object does not exist or the
-    /// user must not read it.
+    /// user may not read it.
     pub fn get(&self, arguments: &[&str]) -> Result<Value, Error> {
         let arguments = [&["get", "--output=json"], arguments].concat();
         let output = self.command(&arguments).output().map_err(|error| self.not_started(error))?;

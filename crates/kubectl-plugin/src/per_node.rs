@@ -64,9 +64,9 @@ pub(crate) fn answers<T: Send>(
     }
 }
 
-/// Prints the JSON at a path of each agent of a target with `show_one`, which takes whether to
-/// print JSON. Of a workload, the name of its node comes before each answer; as JSON, one object
-/// has the answers by node.
+/// Prints the JSON at a path of each agent of a target with `show_one`, whose flag selects JSON
+/// output. For a workload, the name of its node precedes each answer; as JSON, one object has the
+/// answers by node.
 ///
 /// # Errors
 /// An agent does not answer; the answers of the others are printed.

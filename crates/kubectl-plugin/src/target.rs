@@ -88,7 +88,7 @@ impl Target {
     /// Reads the object, and the pods that its selector matches.
     ///
     /// # Errors
-    /// The object does not exist, the user must not read it, or no pod of it has a node.
+    /// The object does not exist, the user may not read it, or no pod of it has a node.
     pub fn resolve(&self, kubectl: &Kubectl) -> Result<Resolved, Error> {
         let object = kubectl.get(&[&self.0])?;
         match object["kind"].as_str() {

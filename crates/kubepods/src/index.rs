@@ -12,7 +12,7 @@ use crate::model::{Container, Pod};
 pub struct PodIndex {
     generation: u64,
     pods: Vec<Arc<Pod>>,
-    /// Pods that are not in the list, and can be found.
+    /// Pods that are not in the list, but can be found.
     others: Vec<Arc<Pod>>,
     /// Pods by UID, and static pods also by hash, including pods that left the list. `None` if two
     /// pods claim the key.

@@ -59,8 +59,8 @@ impl Rule {
         Self { readings: VecDeque::new(), status: Status::Unknown, silent_since: now }
     }
 
-    /// Takes in the lower bound of the node's contention, seconds since the agent's start; `None`
-    /// while it is not measured all the time. Returns `None` until there is enough to decide.
+    /// Adds the lower bound of the node's contention, seconds since the agent's start; `None` while
+    /// it is not measured all the time. Returns `None` until there is enough to decide.
     pub(crate) fn read(&mut self, now: Duration, contention: Option<f64>) -> Option<State> {
         let Some(contention) = contention else {
             self.readings.clear();

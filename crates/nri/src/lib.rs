@@ -28,11 +28,11 @@
 //! # }
 //! ```
 //!
-//! - All versions of the protocol are spoken: events as `StateChange` (before 0.12) or by methods
-//!   of their own, subscriptions to what the runtime knows.
+//! - All versions of the protocol are supported: events as `StateChange` (before 0.12) or by
+//!   methods of their own, subscriptions to what the runtime knows.
 //! - A plugin never fails a container. A panic, a late answer, or a request that cannot be decoded
 //!   is answered empty.
-//! - A lost connection is made again. The runtime then sends all pods and containers
+//! - A lost connection is restored. The runtime then sends all pods and containers
 //!   ([`Handler::synchronize`]), which repairs what was missed.
 //! - Memory is bounded: a message may have 4 MiB, a synchronization 32 MiB.
 //! - Unsolicited updates (`UpdateContainers`) are left out: several versions of containerd and

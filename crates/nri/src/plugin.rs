@@ -43,7 +43,7 @@ pub enum PluginReport<'a> {
         /// The runtime.
         runtime: &'a Runtime,
     },
-    /// A request was answered empty: the container goes on without an adjustment.
+    /// A request got an empty answer: the container starts without an adjustment.
     AnsweredEmpty {
         /// Called method.
         method: &'static str,

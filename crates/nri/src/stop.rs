@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Interval at which a wait for something that hangs looks for a stop.
+/// Interval at which a wait for something that hangs checks for a stop.
 pub(crate) const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Handle that ends [`Plugin::run`](crate::Plugin::run). Clones stop the same plugin.
@@ -34,7 +34,7 @@ impl Stop {
         Self::default()
     }
 
-    /// Closes the connection and ends the plugin, now and for good.
+    /// Closes the connection and ends the plugin permanently.
     pub fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;
@@ -66,7 +66,7 @@ impl Stop {
         self.state().stream = None;
     }
 
-    /// Sleeps, or returns early after a stop. Returns whether the plugin goes on.
+    /// Sleeps, or returns early after a stop. Returns whether the plugin continues.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.state();

@@ -89,7 +89,8 @@ impl Decoder {
         }
     }
 
-    /// The frame with these changes; `None` if they are none. Later versions may append to them.
+    /// The frame with these changes; `None` if they do not encode changes. Later versions may
+    /// append to them.
     pub(crate) fn decode(&mut self, at_ms: u64, bytes: &[u8]) -> Option<Frame> {
         let mut input = Input(bytes);
         let seconds = input.number()? as f64 / 1e6;
@@ -111,8 +112,8 @@ const CONTENTION: [(PressureScope, &str); 4] = [
     (PressureScope::BestEffort, "contention.bestEffort"),
 ];
 
-/// The bound of contention in a column behind the first two: its scope, and whether it is the
-/// upper.
+/// The bound of contention in a column after the first two: its scope, and whether it is the upper
+/// one.
 fn bound(column: usize) -> ((PressureScope, &'static str), bool) {
     (CONTENTION[(column - 2) / 2], column % 2 == 1)
 }
@@ -132,7 +133,7 @@ impl Row for NodeFrame {
     }
 
     fn order(&self, other: &Self) -> Ordering {
-        // All fields, so that a new one is not forgotten; the CPUs have their own table.
+        // Lists all fields, so that a new one is not forgotten; the CPUs have their own table.
         let Self { name, trace, pressure: _, contention: _, steal: _, colocation, cpus: _ } = self;
         let key = (name, &trace.mode, &trace.reason, colocation);
         key.cmp(&(&other.name, &other.trace.mode, &other.trace.reason, &other.colocation))

@@ -19,7 +19,7 @@ pub struct Recording {
     /// End of each frame, milliseconds since the epoch, in the order of recording.
     times: Vec<u64>,
     notes: Vec<Note>,
-    /// Number of a segment, and its frames.
+    /// Index of the segment that was read last, and its frames.
     read: Option<(usize, Vec<Frame>)>,
 }
 
@@ -42,7 +42,7 @@ pub struct Note {
     pub at: usize,
     /// Number of bytes.
     pub length: usize,
-    /// Reason, for people.
+    /// Reason, as text for the user.
     pub reason: String,
 }
 

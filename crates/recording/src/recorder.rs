@@ -1,4 +1,4 @@
-//! Records the frames of a timeline while they come.
+//! Records the frames of a timeline as they arrive.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::ring::Ring;
 use crate::segment::Origin;
 
-/// Time between two looks for new frames: part of what a killed process loses.
+/// Time between two polls for new frames: part of what a killed process loses.
 const LOOK: Duration = Duration::from_millis(100);
 /// Time until recording is tried again after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -43,8 +43,8 @@ impl Recorder {
     }
 
     /// Writes all frames of the timeline, each when it ends, until the other end of `stopped` is
-    /// dropped. Frames that came while the disk was slow are still in the timeline. `report` takes
-    /// the outcome of each attempt; after a failure the next one is a minute later.
+    /// dropped. Frames that arrived while the disk was slow are still in the timeline. `report`
+    /// takes the outcome of each attempt; after a failure the next one is a minute later.
     ///
     /// # Errors
     /// Those of `report`, which end the recording.

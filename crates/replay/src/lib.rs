@@ -150,7 +150,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
                 let mut app = App::new(Look::from_env());
                 let mut page = None;
                 if let Some(address) = args.listen {
-                    // The page plays the recording by itself.
+                    // The page plays the recording independently of the view.
                     let started = Page::start(open(&args.path)?, at, address)?;
                     app = app.with_notes(vec![format!("page: http://{}/", started.address())]);
                     page = Some(started);

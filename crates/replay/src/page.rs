@@ -30,7 +30,7 @@ use crate::Frames;
 const SERIES: usize = 1000;
 /// Length of the history of the page: the frames that a timeline keeps.
 const HISTORY: Duration = Duration::from_secs(KEPT as u64);
-/// Time between two looks for frames that are due.
+/// Time between two polls for frames that are due.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Serves the page until SIGINT or SIGTERM.

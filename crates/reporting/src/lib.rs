@@ -1,6 +1,6 @@
 //! Reports of what the agent did to the node: log lines for changes, metrics, Kubernetes Events,
-//! and the state of the views. Apart from `pinning` and `yielding`, which thereby know none of
-//! them.
+//! and the state of the views. Separate from `pinning` and `yielding`, which therefore depend on
+//! none of them.
 
 mod burst;
 mod colocation;

@@ -204,7 +204,7 @@ pub struct NodeWaits {
     /// Waits by victim and aggressor.
     pub interference: Vec<InterferenceRow>,
     /// Pressure of the node and of each QoS class that has containers, by scope. Empty unless waits
-    /// are traced all the time: estimates bound nothing.
+    /// are traced all the time, because estimates are not bounds.
     pub pressure: Vec<PressureRow>,
     /// `None` if nothing is traced.
     pub trace: Option<TraceRow>,

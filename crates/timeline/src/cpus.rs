@@ -17,7 +17,7 @@ impl CpuLoad {
         Self { stat: proc_root.join("stat"), last: Vec::new() }
     }
 
-    /// Forgets the previous reading: nobody looks.
+    /// Forgets the previous reading, because no view is open.
     pub(crate) fn pause(&mut self) {
         self.last.clear();
     }

@@ -1,7 +1,7 @@
 //! The last ten minutes of a node, second by second: the data of the terminal view, the page, the
 //! JSON API and recordings.
 //!
-//! [`Frame`] is one second, as all views show it. [`Timeline`] makes frames of the sampler's
+//! [`Frame`] is one second, as all views show it. [`Timeline`] builds frames from the sampler's
 //! snapshots and keeps the history in a ring whose memory is reserved at the start.
 
 mod counters;

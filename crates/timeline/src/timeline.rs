@@ -1,4 +1,4 @@
-//! Makes frames of snapshots, and keeps the last ten minutes.
+//! Builds frames from snapshots, and keeps the last ten minutes.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -22,7 +22,7 @@ use node::{NodeValues, Totals};
 /// Number of frames kept: ten minutes, if ticks are not longer than a second.
 pub const KEPT: usize = 600;
 
-/// Longest round of [`Timeline::follow`]: without a snapshot it only reports that it lives.
+/// Longest round of [`Timeline::follow`]: without a snapshot it only reports that it is alive.
 pub const ROUND: Duration = Duration::from_secs(10);
 
 /// Time after the last request for a frame in which the load of each CPU is still read.
@@ -222,7 +222,7 @@ impl Timeline {
         self.lock().aggressors(span)
     }
 
-    /// Number of containers and pairs that found no place in the history.
+    /// Number of containers and pairs that did not fit into the history.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         let state = self.lock();

@@ -103,7 +103,7 @@ impl Drop for Remote {
 async fn follow(client: AgentClient, out: Sender<Update>) {
     loop {
         if let Err(failure) = stream(&client, &out).await {
-            // The view has ended if nobody receives.
+            // Without a receiver the view has ended.
             let _ = out.send(Update::Status(format!("{failure}; trying again")));
         }
         tokio::time::sleep(RETRY).await;
@@ -336,7 +336,7 @@ mod tests {
                 assert!(path.contains("seconds=300&aggressors=6"), "{path}");
                 last += 1;
                 let at_ms: Vec<u64> = (last - 299..=last).map(|second| 1000 * second).collect();
-                // Of both, the value is the second.
+                // The value in both is the second.
                 let values: Vec<_> = at_ms.iter().map(|at| Some(*at as f64 / 1000.0)).collect();
                 let pair = |pod: &str| PairSeries {
                     victim: PodName { namespace: String::new(), pod: pod.to_owned() },

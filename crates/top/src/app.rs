@@ -1,4 +1,4 @@
-//! State of the view: the data, the view in front, and the selection.
+//! State of the view: the data, the current view, and the selection.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -14,7 +14,7 @@ use crate::source::{Advice, Update};
 /// Maximum number of updates kept during a pause; older ones are dropped.
 const KEPT_IN_PAUSE: usize = 600;
 
-/// The view in front.
+/// The current view.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum View {
     /// Pods that wait, by cause.
@@ -51,7 +51,7 @@ pub struct App {
     pub(crate) status: String,
     pub(crate) position: Option<Position>,
     pub(crate) view: View,
-    /// The table from which the view in front was opened.
+    /// The table from which the current view was opened.
     pub(crate) table: View,
     pub(crate) help: bool,
     pub(crate) sort: Sort,
@@ -127,7 +127,7 @@ impl App {
         self
     }
 
-    /// Filter of the table in front.
+    /// Filter of the current table.
     pub(crate) fn filter(&self) -> &str {
         &self.filters[usize::from(self.view == View::Aggressors)]
     }
@@ -254,7 +254,7 @@ impl App {
         rows
     }
 
-    /// Position of the selected row of the table in front, and the number of its rows.
+    /// Position of the selected row of the current table, and the number of its rows.
     pub(crate) fn selection(&self) -> (usize, usize) {
         let (at, count) = match self.view {
             View::Aggressors => {
@@ -271,7 +271,8 @@ impl App {
         (at.unwrap_or(0), count)
     }
 
-    /// Selects a row of the table in front. The first row stays the first when the order changes.
+    /// Selects a row of the current table. A selection of the first row stays at the top when the
+    /// order changes.
     pub(crate) fn select(&mut self, at: usize) {
         if self.view == View::Aggressors {
             let row = self.aggressors().into_iter().nth(at);
@@ -282,7 +283,7 @@ impl App {
         }
     }
 
-    /// Containers of the pod in front.
+    /// Containers of the pod that is open.
     pub(crate) fn containers_of(&self, shown: &Key) -> Vec<&ContainerFrame> {
         let is_of_pod = |row: &&ContainerFrame| row.namespace == shown.0 && row.pod == shown.1;
         self.containers().filter(is_of_pod).collect()

@@ -89,7 +89,7 @@ impl History {
         let last = self.at_ms.back().copied();
         let length_ms = 1000.0 * seconds.max(1.0);
         let passed_ms = last.map_or(0.0, |last| at_ms.saturating_sub(last) as f64);
-        // Of a frame that begins where the last one ended, none. At most as many as are kept.
+        // None for a frame that begins where the last one ended. At most as many as are kept.
         let missing = ((passed_ms / length_ms).round() as usize).saturating_sub(1).min(KEPT);
         for before in (0..missing).rev() {
             self.append_one(at_ms - ((before + 1) as f64 * length_ms) as u64, 0.0);
@@ -123,7 +123,7 @@ impl History {
         }
     }
 
-    /// Forgets what has no value left.
+    /// Removes series that have no value left.
     fn forget(&mut self) {
         let is_known = |values: &Values| values.iter().any(|value| !value.is_nan());
         self.containers.retain(|_, track| track.iter().any(is_known));
@@ -135,8 +135,7 @@ impl History {
         self.containers.keys()
     }
 
-    /// Values of a measure over the last `frames` frames, oldest first; fewer if there are not so
-    /// many.
+    /// Values of a measure over the last `frames` frames, oldest first; fewer if fewer are kept.
     pub(crate) fn values(&self, key: &Key, measure: Measure, frames: usize) -> Vec<f32> {
         let index = Measure::ALL.iter().position(|one| *one == measure).unwrap_or(0);
         let Some(track) = self.containers.get(key) else { return Vec::new() };

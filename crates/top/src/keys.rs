@@ -82,7 +82,7 @@ impl App {
         }
     }
 
-    /// Sorts the table in front by its next column, or by the previous one.
+    /// Sorts the current table by its next column, or by the previous one.
     fn sort_by_next(&mut self, is_back: bool) {
         match self.view {
             View::Victims => self.sort = self.sort.next(&self.columns, is_back),

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::app::App;
 use crate::source::Source;
 
-/// Time between two looks at the source while no key is pressed.
+/// Time between two polls of the source while no key is pressed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Size of the largest frame that is written at once, bytes.
@@ -59,7 +59,7 @@ pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> 
             continue;
         }
         is_changed = true;
-        // Of several keys at once only the last state is drawn: a slow connection stays usable.
+        // After several keys at once, only the last state is drawn: a slow connection stays usable.
         while !app.is_done() && event::poll(Duration::ZERO)? {
             if let Event::Key(key) = event::read()?
                 && let Some(control) = app.key(key)
@@ -122,7 +122,7 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Whether the terminal is to be restored.
+/// Whether the terminal must be restored.
 static IS_CHANGED: AtomicBool = AtomicBool::new(false);
 
 /// Restores the terminal once: to leave the alternate screen again would move the cursor back to

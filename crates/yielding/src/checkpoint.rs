@@ -45,7 +45,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Whether nobody else has written the setting, by its current value.
+    /// Whether no other program has written the setting, judging by its current value.
     pub(crate) fn is_ours(&self, kind: Kind, found: &str) -> bool {
         let is = |value: &str| value == found || kind == Kind::Burst && is_divided(found, value);
         is(&self.wrote) || self.replaces.as_deref().is_some_and(is)

@@ -24,7 +24,8 @@ impl Conflicts {
         self.paused_until.is_some()
     }
 
-    /// Notes a pass in which another writer had changed a setting. Too many begin a pause.
+    /// Records a pass in which another writer had changed a setting. Too many of them start a
+    /// pause.
     pub(crate) fn note(&mut self, now: Instant) {
         self.passes.push_back(now);
         let is_old = |at: &Instant| now.saturating_duration_since(*at) > CONFLICT_WINDOW;

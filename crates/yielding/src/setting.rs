@@ -112,7 +112,7 @@ impl Bandwidth {
                 (quota, period.parse().ok()?)
             }
         };
-        // `max` and `-1` are no numbers of u64: no quota.
+        // `max` and `-1` do not parse as u64: no quota.
         Some(Self { quota: quota.parse().ok(), period })
     }
 
@@ -227,7 +227,7 @@ pub(crate) fn restore(
         return restore_idle(directory, version, original, &now);
     }
     if !was.may_be_ours(kind, &now.value) {
-        // Of another program's quota only the burst is left to restore.
+        // If another program wrote the quota, only the burst is left to restore.
         return match now.burst.and_then(|found| Some((found, was.burst(found)?))) {
             Some((found, burst)) => {
                 let burst = burst.min(quota_usec(&now.value).unwrap_or(u64::MAX));

@@ -214,7 +214,7 @@ fn the_lowest_limit_over_container_and_pod_counts() {
     }
 }
 
-/// The kubelet passes the sum of the limits that exist, whatever other containers have none. The
+/// The kubelet passes the sum of the limits that exist, even if other containers have none. The
 /// pod's cgroup then has no limit.
 #[test]
 fn a_sidecars_limit_does_not_limit_the_other_containers() {
@@ -251,7 +251,7 @@ fn a_container_gets_no_more_threads_than_it_has_cpus() {
     assert_eq!(in_cpus("unreadable"), "GOMAXPROCS=8");
 }
 
-/// The runtime reports the sum of the pod's creation.
+/// The runtime reports the sum at the pod's creation.
 #[test]
 fn a_container_that_restarts_after_a_resize_gets_the_new_limits() {
     let (old, new) = ((Some(1000), Some(256)), (Some(4000), Some(1024)));
@@ -272,7 +272,7 @@ fn a_resize_upwards_makes_a_value_stale_beside_an_old_sum() {
     assert_eq!(rows_of(&injector), rows);
 }
 
-/// Of a sidecar's resize the runtime gets the new sum.
+/// After a sidecar's resize, the runtime gets the new sum.
 #[test]
 fn a_resize_of_the_pod_counts_only_for_its_own_limit() {
     let of = (Some(8000), Some(512));
@@ -321,7 +321,7 @@ fn the_preview_of_a_listed_pod_has_the_values_of_its_start() {
         let rules = rules(false, Vec::new());
         let preview = crate::variables_of_pod(&rules, Some(8), &pod);
         let mut injector = injector_of(pod);
-        // Of limits that exist in any container, as the kubelet adds them up.
+        // The sum of the limits that containers have, as the kubelet adds them up.
         let sum = (Some(500), Some(64));
         let started = containers.iter().filter_map(|&(name, limits)| {
             let creation = injector.create_container(with_sum(sum), with_limits(name, limits));

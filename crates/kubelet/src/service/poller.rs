@@ -76,7 +76,7 @@ impl Poller {
                 // containers end.
                 let is_leaving = |pod: &Arc<Pod>| pod.deleting || pod.static_hash.is_some();
                 match known_run && last.iter().all(is_leaving) {
-                    // An answer that is not believed ends nothing.
+                    // A rejected answer ends no report.
                     true => Ok(Listed { pods: last, is_cut: true }),
                     false => Err(SourceError::EmptyList),
                 }

@@ -69,7 +69,7 @@ impl Exposition {
     /// Creates an exposition of the selected families, as [`Exposition::new`] does of all.
     #[must_use]
     pub fn with_selection(max_series: usize, selection: Selection) -> Self {
-        // The table stands for itself: this page has no other.
+        // Any table serves as a placeholder: this page has only one.
         let cadvisor =
             (0..CADVISOR.len()).rev().map(|index| FamilyId { table: Table::Container, index });
         let cadvisor = cadvisor.map(|family| Step { family, to: Form::Absent }).collect();

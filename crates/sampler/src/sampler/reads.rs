@@ -102,7 +102,7 @@ impl Sampler {
         }
     }
 
-    /// Reads what may have changed of a cgroup; returns the plan as of after the read.
+    /// Reads the files of a cgroup that may have changed; returns the plan after the read.
     fn visit(&mut self, id: CgroupId) -> ReadPlan {
         let plan = self.plan(id, Occasion::Tick);
         if plan.counters {

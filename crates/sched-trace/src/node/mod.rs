@@ -79,7 +79,7 @@ struct Delays {
 }
 
 impl Delays {
-    /// Gains of the run delays since the last call. The sampler reads a container's threads about
+    /// Deltas of the run delays since the last call. The sampler reads a container's threads about
     /// every ten seconds. An unchanged delay has not been read again, or the threads did not wait.
     fn gained(&mut self, snapshot: &NodeSnapshot, owners: &NodeOwners) -> Vec<RunDelay> {
         self.last.retain(|&container, _| owners.is_container(container));

@@ -269,7 +269,7 @@ fn frames_after_a_number_are_those_that_are_still_kept() {
     observe(4..=5);
     assert_eq!(times(&mut timeline.frames_after(&mut last)), [4, 5]);
     assert_eq!(last, *timeline.subscribe().borrow());
-    // While they are taken, the history goes on: frames that were replaced are left out.
+    // While they are taken, the history continues: frames that were replaced are left out.
     let mut slow = timeline.frames_after(&mut 0);
     assert_eq!(slow.next().map(|frame| frame.at_ms), Some(1000));
     observe(6..=kept + 2);

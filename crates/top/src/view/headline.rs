@@ -71,8 +71,8 @@ fn facts(app: &App, frame: &Frame, with_containers: bool) -> Vec<String> {
     facts
 }
 
-/// The node's name in this width. Of a host with a domain the domain is cut, since nodes differ in
-/// the host.
+/// The node's name in this width. If the host has a domain, the domain is cut first, since nodes
+/// differ in the host.
 fn node(name: &str, width: usize, look: Look) -> String {
     let host = name.split('.').next().unwrap_or(name);
     if name.len() > width && host.len() < name.len() && host.len() < width {

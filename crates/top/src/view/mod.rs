@@ -1,4 +1,4 @@
-//! Draws the state: headline, the view in front, and the keys.
+//! Draws the state: headline, the current view, and the keys.
 
 mod detail;
 mod headline;
