@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn pinning_is_off_unless_said() {
+    fn pinning_is_off_by_default() {
         assert_eq!(Options::default().pinning, PinningMode::Off);
         let config = resolve("{}").unwrap();
         assert_eq!(config.settings.share_floor, 2);

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_client_certificate_is_refused() {
+    fn a_client_certificate_without_its_key_is_rejected() {
         let error = refused(Options { kubelet_client_cert_file: Some("x".into()), ..none() });
         assert!(error.contains("--kubelet-client-key-file"), "{error}");
     }

@@ -288,7 +288,7 @@ fn pin_commands_report_the_place_of_invalid_input() {
 }
 
 #[test]
-fn a_node_without_a_checkpoint_is_said_with_the_directory() {
+fn a_node_without_a_checkpoint_is_reported_with_the_directory() {
     let output = Command::new(binary()).args(["pins", "--state-dir=/nosuch"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(

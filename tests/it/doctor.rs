@@ -192,7 +192,7 @@ fn lines_bear_a_mark_and_the_remedy_below() {
 }
 
 #[test]
-fn a_refused_token_is_a_401_with_what_to_look_at() {
+fn a_rejected_token_is_a_401_with_a_hint() {
     let node = Node::new(&RECORDING);
     node.kubelet.invalidate_token();
     let report = node.examine();

@@ -142,7 +142,7 @@ fn a_node_brings_back_output_code_and_files() {
 }
 
 #[test]
-fn a_node_that_hangs_is_killed_and_what_it_said_is_kept() {
+fn a_node_that_hangs_is_killed_and_its_output_is_kept() {
     let cpus = CpuTopology { sockets: 1, cores: 2, threads: 1 };
     let node = Node { cpus, timeout: Duration::from_secs(2), ..Node::default() };
     let outcome = run_shell(&node, &["echo still here; sleep 1000"]);

@@ -103,7 +103,7 @@ fn a_sound_container_has_no_findings() {
 }
 
 #[test]
-fn every_kind_is_brought_about_by_its_own_fact_alone() {
+fn each_kind_of_finding_follows_from_its_own_fact_alone() {
     for (kind, change) in cases() {
         let mut facts = sound();
         change(&mut facts);
@@ -415,7 +415,7 @@ fn the_heap_gets_seventy_percent_but_never_under_its_live_set() {
 }
 
 #[test]
-fn fewer_collections_need_both_memory_to_spare_and_a_short_cpu() {
+fn gogc_is_raised_only_if_memory_is_free_and_cpu_is_short() {
     let gogc = |working_set, short| memory_advice(1000, working_set, 100, short).gogc;
     assert_eq!(gogc(400, true), Gogc::Raise);
     assert_eq!(gogc(400, false), Gogc::Keep);

@@ -142,7 +142,7 @@ fn the_own_limit_is_reported_below_a_lower_ancestor_limit() {
 }
 
 #[test]
-fn no_limit_is_advised_that_kubernetes_would_refuse() {
+fn no_limit_is_advised_that_kubernetes_would_reject() {
     let pod = PodQuota::of(2.0, true, &[member(Some(1.0), Some(3.0)), member(None, None)]);
     let mut facts = Facts {
         ancestor_throttled_rate: None,

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_threads_and_cgroups_only_so_many_are_listed() {
+    fn the_number_of_listed_threads_and_cgroups_is_bounded() {
         let root = tempfile::tempdir().unwrap();
         let pids: String = (1..=40).map(|pid| format!("{pid}\n")).collect();
         for pid in 1..=40 {

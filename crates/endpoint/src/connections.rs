@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_that_wait_the_oldest_of_the_largest_peer_goes() {
+    fn the_oldest_waiting_connection_of_the_largest_peer_closes() {
         let (mut scene, now) = (Scene::default(), Instant::now());
         let probe = scene.open(1, now);
         let flood: Vec<Id> = (0..200).map(|_| scene.open(2, now)).collect();

@@ -149,7 +149,7 @@ async fn a_body_that_comes_slowly_but_in_time_is_no_fault() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused() {
+async fn a_rejected_token() {
     let node = node().await;
     let pods = node.start_known().await;
     node.stub.invalidate_token();

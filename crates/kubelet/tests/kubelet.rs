@@ -133,7 +133,7 @@ async fn an_id_that_lags_behind_its_cgroup_is_asked_for_again() {
 /// A batch of new cgroups causes one request, and an id that is never listed does not flood the
 /// kubelet.
 #[tokio::test]
-async fn asks_are_debounced_and_spaced() {
+async fn requests_for_names_are_debounced_and_spaced() {
     let mut node = node().await;
     node.config.poll_interval = support::TIMEOUT * 100;
     let pods = node.start_known().await;
@@ -212,7 +212,7 @@ async fn invalid_settings_are_reported_at_startup_with_the_remedy() {
 }
 
 #[tokio::test]
-async fn the_cpu_manager_policy_is_the_kubelets_own_word() {
+async fn the_cpu_manager_policy_is_the_one_that_the_kubelet_reports() {
     let node = node().await;
     let pods = node.start_known().await;
     assert_eq!(*pods.cpu_manager_policy(), Reported::NotAsked);

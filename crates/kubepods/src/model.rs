@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_two_have_or_that_are_none_tell_nothing() {
+    fn shared_or_absent_limits_identify_no_container() {
         let twins = [container("a", Some(100), None), container("b", Some(100), None)];
         assert_eq!(found(&twins, Some(100), None), None);
         assert_eq!(found(&[container("free", None, None)], None, None), None);

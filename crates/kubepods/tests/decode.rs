@@ -70,7 +70,7 @@ fn a_crashed_container_is_found_by_either_id_and_is_not_settled() {
 }
 
 #[test]
-fn refused_and_preempted_pods_are_final_and_settled() {
+fn rejected_and_preempted_pods_are_final_and_settled() {
     let refused = recorded("batch");
     assert_eq!((refused.phase, refused.containers.len()), (Phase::Failed, 1));
     assert_eq!(

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_that_is_not_listed_yet_the_runtimes_sums_count() {
+    fn the_runtimes_sums_count_for_a_pod_that_is_not_listed_yet() {
         let sum = container(ContainerKind::App, Some(2000)).resources;
         let created = vec![Container::default()];
         let pod = |qos_class| Pod {

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_in_a_minute_are_borne_and_more_are_that_pods_alone() {
+    fn few_repairs_in_a_minute_are_tolerated_and_more_pause_that_pod() {
         let (start, all) = (Instant::now(), uids(3));
         let mut repairs = Repairs::default();
         assert_eq!(rewrite(&mut repairs, &all, &all[..1], start, 0..5), NewPauses::default());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_was_said_and_no_more_than_there_are() {
+    fn kept_descriptors_stay_within_the_option_and_the_limit() {
         let limit = DescriptorBudget::from_limit(RESERVED + 100);
         let taken = |mut budget: DescriptorBudget| {
             (0..1000).filter(|_| budget.take(ReadClass::Counter)).count()

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_when_there_is_room_and_does_not_swing() {
+    fn the_interval_shrinks_again_with_headroom_and_does_not_flap() {
         let mut governor = Governor::new(SECOND, 0.02);
         run(&mut governor, 0, 10, 0.03);
         assert_eq!(governor.interval(), SECOND * 2);

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_container_costs_no_look_at_its_processes() {
+    fn a_listed_container_costs_no_read_of_its_processes() {
         let surroundings = InPod::default();
         named(&index("new", ContainerState::Running), 0, 0, &surroundings);
         assert_eq!(surroundings.looks.get(), 0);

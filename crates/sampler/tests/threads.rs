@@ -208,7 +208,7 @@ fn a_failed_thread_scan_counts_nothing_twice_and_loses_nothing() {
 }
 
 #[test]
-fn thread_that_ends_or_may_not_be_read_fails_no_look() {
+fn a_thread_that_ends_or_may_not_be_read_fails_no_scan() {
     let mut node = Node::new(true);
     node.scan();
     fs::remove_file(node.task(APP, 1).join("schedstat")).unwrap();

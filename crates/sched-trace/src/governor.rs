@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn calm_ends_the_bursts_and_a_single_calm_burst_does_not() {
+    fn bursts_end_after_several_cheap_ones_and_not_after_one() {
         let mut clock = Clock::new();
         clock.run(4, 0.035);
         assert_eq!(clock.run(4, 0.001), TraceMode::Bursts { one_of: 2 });

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_a_refusal_by_the_verifier_is_an_error_with_its_words() {
+    fn kernel_a_rejection_by_the_verifier_is_an_error_with_its_log() {
         let sys_root = Path::new("/sys");
         let cpus = Cpus::read(sys_root).unwrap();
         let error =

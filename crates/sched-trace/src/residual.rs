@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_are_not_held_against_the_kernel() {
+    fn estimates_are_not_compared_with_the_kernels_run_delay() {
         let mut residual = Residual::default();
         residual.reconcile(0, 0, 0);
         residual.reconcile(100, 0, 60);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_names_the_longer_one_is_shortened() {
+    fn the_longer_of_two_names_is_shortened() {
         let (short, long) = ("shop/web", "batch/encode-5d8f7c9b44-qk2zp");
         assert_eq!(shorten([short, long], 40, LOOK), [short, long]);
         assert_eq!(shorten([short, long], 20, LOOK), [short, "batch/…qk2zp"]);

@@ -20,7 +20,7 @@ fn refusal(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn an_image_that_was_not_named_is_refused_with_what_to_do() {
+fn a_missing_image_name_is_rejected_with_the_remedy() {
     let text = refusal(&["--set=image.repository="]);
     assert!(
         text.contains("image.repository is not set") && text.contains("docker build"),
@@ -256,7 +256,7 @@ fn readers_may_be_granted_every_guarded_path() {
 }
 
 #[test]
-fn keys_and_typos_are_refused_by_their_name() {
+fn keys_and_typos_are_rejected_by_their_name() {
     for (argument, place) in [
         ("--set=kubelet.hostCertificate=/var/lib/kubelet/pki/kubelet.key", "hostCertificate"),
         (

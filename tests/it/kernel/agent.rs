@@ -247,7 +247,7 @@ fn a_burst_a_second_under_a_tight_quota_shows_in_the_windows() {
 }
 
 #[test]
-fn two_spinners_are_denied_more_seconds_than_pass() {
+fn two_spinners_are_throttled_for_more_than_wall_time() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);
     let agent = Agent::on(&tree, &[]);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_push_no_good_token_out() {
+    fn invalid_tokens_do_not_evict_valid_ones() {
         let (mut kept, now) = (Kept::default(), Instant::now());
         kept.keep(key("good"), Access::Allowed, now);
         for number in 0..10_000 {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_strikes_what_it_names() {
+    fn an_answer_removes_the_requests_that_it_names() {
         let mut asks = Asks::default();
         let now = Instant::now();
         asks.ask(UID, "a", now);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_from_before_the_ask_strikes_nothing() {
+    fn an_answer_older_than_a_request_does_not_remove_it() {
         let mut asks = Asks::default();
         let now = Instant::now();
         asks.ask(UID, "a", now);
@@ -252,7 +252,7 @@ mod tests {
     /// An id that is never listed is requested at full rate, then at growing delays, then left to
     /// the regular poll. Repeated requests at every tick do not restart the schedule.
     #[test]
-    fn asking_in_vain_tires() {
+    fn requests_without_an_answer_become_rarer() {
         let mut asks = Asks::default();
         let begin = Instant::now();
         let mut gaps = Vec::new();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_ask_is_due_at_once_beside_a_tired_one() {
+    fn a_new_request_is_due_at_once_beside_a_deferred_one() {
         let mut asks = Asks::default();
         let now = Instant::now();
         asks.ask(UID, "never", now);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_bound_asks_count_as_one() {
+    fn above_the_bound_requests_share_one_entry() {
         let mut asks = Asks::default();
         let now = Instant::now();
         for number in 0..CAPACITY + 10 {

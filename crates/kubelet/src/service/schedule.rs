@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_are_regular_without_asks() {
+    fn polls_are_regular_without_requests_for_names() {
         let now = Instant::now();
         let mut schedule = Schedule::new(INTERVAL, now);
         assert_eq!(schedule.due(None, None, true), now);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_come_first_but_never_closer_than_half_a_second() {
+    fn requests_for_names_come_first_but_half_a_second_apart() {
         let now = Instant::now();
         let mut schedule = Schedule::new(INTERVAL, now);
         schedule.begin(now);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_wait_while_every_source_is_down() {
+    fn requests_for_names_wait_while_every_source_is_down() {
         let now = Instant::now();
         let mut schedule = Schedule::new(INTERVAL, now);
         schedule.begin(now);

@@ -35,7 +35,7 @@ fn promtool_finds_nothing_on_the_maximal_page() {
 }
 
 #[test]
-fn promtool_does_complain_of_a_bad_page() {
+fn promtool_rejects_an_invalid_page() {
     let output = promtool(b"# HELP a_total h\n# TYPE a_total gauge\na_total 1\n");
     assert!(!output.status.success());
 }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_annotations_refuse_the_pod_that_has_them() {
+    fn malformed_annotations_reject_the_pod() {
         let spec = |qos| Pod { resource_spec: Some("{".into()), ..pod(qos) };
         assert_eq!(rejection(&spec("LSR")), Some(Reason::ResourceSpecMalformed));
         assert_eq!(rejection(&spec("LS")), Some(Reason::ResourceSpecMalformed));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_profiles_word_beats_the_pods() {
+    fn a_profile_overrides_the_pods_labels() {
         let selector = Selector { namespaces: vec![String::from("shop")], ..Selector::default() };
         let spec =
             ResourceSpec::from_annotation(r#"{"preferredCPUBindPolicy":"SpreadByPCPUs"}"#).unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_word_needs_no_permission() {
+    fn an_operators_profile_needs_no_permission() {
         let selector = Selector { namespaces: vec![String::from("shop")], ..Selector::default() };
         let spec =
             ResourceSpec::from_annotation(r#"{"requiredCPUExclusivePolicy":"PCPULevel"}"#).unwrap();

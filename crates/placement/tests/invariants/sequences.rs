@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(crate::cases(96))]
 
     #[test]
-    fn no_step_lets_a_foreign_class_onto_a_granted_cpu_and_none_is_refused(
+    fn no_step_lets_another_class_onto_a_granted_cpu_or_is_rejected(
         world in any_world(), version in any_version(), events in any_events(),
     ) {
         play(world, version, &events, |stage, plan, _| {
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn widening_takes_no_cpu_from_any_cgroup_and_is_never_refused(
+    fn widening_takes_no_cpu_from_any_cgroup_and_is_never_rejected(
         world in any_world(), version in any_version(), events in any_events(), some in any::<bool>(),
     ) {
         play(world, version, &events, |stage, _, _| {

@@ -185,7 +185,7 @@ fn a_pod_lists_its_aggressors_in_seconds() {
 }
 
 #[test]
-fn the_view_turns_round_to_the_aggressors() {
+fn the_view_is_reversed_to_the_aggressors() {
     for size in SIZES {
         let mut screen = Screen::new(size);
         screen.press(KeyCode::Char('a'));

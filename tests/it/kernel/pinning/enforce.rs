@@ -126,7 +126,7 @@ fn a_new_shared_pod_is_confined_by_the_next_pass() {
 }
 
 #[test]
-fn cpus_of_a_pod_that_is_gone_are_everybodys_again() {
+fn cpus_of_a_pod_that_is_gone_return_to_the_shared_pool() {
     let scene = Scene::new(&[
         PodRequest { class: Class::Share, cpus: 0 },
         PodRequest { class: Class::Lse, cpus: 1 },
