@@ -1,4 +1,4 @@
-//! This crate's lints are the workspace's, but for the one that it must not forbid.
+//! This crate's lints are those of the workspace, except for the one that it must not forbid.
 
 use std::collections::BTreeSet;
 

@@ -217,8 +217,8 @@ fn kernel_g_containers_of_one_quota_are_throttled_together() {
     let throttled_ns = throttled.ns();
     for waits in [&victim, &sidecar] {
         assert_adds_up(waits);
-        // Of the rival's run time a thread of theirs can have waited for all but what was
-        // throttled.
+        // A thread of theirs can have waited for all of the rival's run time, except for throttled
+        // time.
         let most = rival.run_ns.saturating_sub(throttled_ns) + machine_ns(waits, &[&rival]);
         assert!(waits.found.neighbor_ns as f64 <= 1.05 * most as f64, "{waits:?}");
         // The first wait ends without a history of the run queue, and is blamed on nobody.
@@ -231,7 +231,7 @@ fn kernel_g_containers_of_one_quota_are_throttled_together() {
     }
 }
 
-/// A task that wakes up while its group is throttled was not seen to leave it. Alone on the CPU,
+/// A task that wakes up while its group is throttled was not seen leaving it. Alone on the CPU,
 /// there is nobody to blame but the quota and each other.
 #[test]
 fn kernel_h_wakeups_into_a_throttled_group_are_throttled() {
@@ -259,9 +259,9 @@ fn kernel_h_wakeups_into_a_throttled_group_are_throttled() {
     );
 }
 
-/// A pod's quota throttles its idle containers too, but nobody in them waits for it. Of a sidecar
-/// that runs a millisecond now and then, only those throttles are stalls that its one thread waited
-/// in.
+/// A pod's quota throttles its idle containers too, but nobody in them waits for it. For a sidecar
+/// that runs a millisecond now and then, only the throttles in which its one thread waited are
+/// stalls.
 #[test]
 fn kernel_i_a_sidecar_stalls_only_while_its_own_threads_wait() {
     let mut lab = Lab::new();

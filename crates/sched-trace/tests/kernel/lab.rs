@@ -98,7 +98,7 @@ pub(crate) struct Measured {
     /// Sums over the tasks, `/proc/PID/schedstat`.
     pub(crate) run_ns: u64,
     pub(crate) delay_ns: u64,
-    /// Of the container's own quota, `cpu.stat`.
+    /// Throttled time of the container's own quota, from `cpu.stat`.
     pub(crate) throttled_ns: u64,
 }
 
@@ -359,7 +359,7 @@ impl Spinner {
         }
     }
 
-    /// Of all its threads.
+    /// Sum over all its threads.
     pub(crate) fn schedstat(&self) -> TaskSchedstat {
         let mut sum = TaskSchedstat::default();
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap() {

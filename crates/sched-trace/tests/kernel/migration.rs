@@ -20,7 +20,7 @@ fn settle(lab: &mut Lab, victim: &Container, gained_ns: u64) -> u64 {
 #[test]
 fn kernel_waits_before_a_migration_are_unattributed() {
     let mut lab = Lab::new();
-    // Who moves the victim must not starve.
+    // The thread that moves the victim must not starve.
     lab.take_turns_with_others();
     let pods = ["victim", "rival"].map(|name| lab.pod(name));
     let mut victim = lab.container(&pods[0], "c");

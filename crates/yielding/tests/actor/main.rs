@@ -313,7 +313,8 @@ fn the_weight_that_the_kernel_resets_with_cpu_idle_is_restored() {
         let before = node.files();
         let mut actor = node.actor();
         node.reach(&mut actor, Step::Idle);
-        // As the kernel does when cpu.idle is cleared; here before, because nobody else does it.
+        // As the kernel does when cpu.idle is cleared. The test does it before, because no kernel
+        // is involved.
         for pod in [&node.pods()[0].0, &node.pods()[1].0] {
             node.file(&format!("cpu/{pod}/{file}"), default);
         }

@@ -32,7 +32,7 @@ pub(crate) struct Node {
     /// CPU time that the batch pod uses per second.
     pub(crate) uses_ms: u64,
     used_ms: u64,
-    /// Of the batch pod by priority.
+    /// Resize of the pod that is batch by its priority.
     pub(crate) resize: Option<Resize>,
     /// Whether waits are traced; if not, all CPUs are busy.
     pub(crate) traced: bool,
