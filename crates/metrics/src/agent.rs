@@ -193,7 +193,7 @@ impl AgentMetrics {
         &self.advice
     }
 
-    /// All metrics that have a value, by name.
+    /// All metrics that have a value, sorted by name.
     pub(crate) fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }

@@ -22,6 +22,12 @@ pub fn escape(value: &str, mut write: impl FnMut(&str)) {
 #[must_use]
 pub fn pairs(labels: &[(&str, &str)]) -> Box<str> {
     let mut text = String::new();
+    append(&mut text, labels.iter().copied());
+    text.into_boxed_str()
+}
+
+/// Appends `name="value",…` as [`pairs`] to `text`, after a comma if it is not empty.
+pub fn append<'l>(text: &mut String, labels: impl Iterator<Item = (&'l str, &'l str)>) {
     for (name, value) in labels {
         if !text.is_empty() {
             text.push(',');
@@ -31,7 +37,6 @@ pub fn pairs(labels: &[(&str, &str)]) -> Box<str> {
         escape(value, |piece| text.push_str(piece));
         text.push('"');
     }
-    text.into_boxed_str()
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Metrics of containers: one snapshot row per container, over all its restarts. Counters persist,
 //! gauges need a live cgroup.
 
+use std::sync::LazyLock;
+
 use snapshot::{
     ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS, WindowHistogram,
 };
 
 use super::{Metric, Preset, counter, gauge, histogram};
-use crate::exposition::samples::{Label, Samples};
+use crate::exposition::samples::{BoundText, Label, Samples};
 
 /// Series that the standard preset has only where waits are not traced: the trace's causes replace
 /// them.
@@ -189,7 +191,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     .from(Preset::Full)
     .read(|row, out| {
         if let Some(waits) = row.waits.as_deref() {
-            time_histogram(out, &LATENCY_BOUNDS_NS, &waits.latency);
+            time_histogram(out, &LATENCY_BOUNDS, &waits.latency);
         }
     }),
     histogram(
@@ -199,7 +201,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     .from(Preset::Full)
     .read(|row, out| {
         if let Some(waits) = row.waits.as_deref() {
-            time_histogram(out, &STALL_BOUNDS_NS, &waits.stalls);
+            time_histogram(out, &STALL_BOUNDS, &waits.stalls);
         }
     }),
     counter(
@@ -291,6 +293,13 @@ fn is_due(out: &Samples<'_>) -> bool {
     out.is_whole() || !out.is_traced()
 }
 
+static LATENCY_BOUNDS: LazyLock<[BoundText; 9]> =
+    LazyLock::new(|| LATENCY_BOUNDS_NS.map(|ns| BoundText::new(seconds(ns))));
+static STALL_BOUNDS: LazyLock<[BoundText; 9]> =
+    LazyLock::new(|| STALL_BOUNDS_NS.map(|ns| BoundText::new(seconds(ns))));
+static WINDOW_BOUNDS: LazyLock<[BoundText; WINDOW_BUCKETS.len()]> =
+    LazyLock::new(|| WINDOW_BUCKETS.map(BoundText::new));
+
 /// Bounds of the brief form: windows without throttling, and those that are harmless by the alerts'
 /// threshold.
 const BRIEF_WINDOW_BUCKETS: [f64; 2] = [0.0, 0.25];
@@ -298,18 +307,21 @@ const BRIEF_WINDOW_BUCKETS: [f64; 2] = [0.0, 0.25];
 /// Writes a histogram of throttled windows, with all its buckets or those of the brief form.
 pub(super) fn window_histogram(out: &mut Samples<'_>, windows: &WindowHistogram) {
     let mut cumulative = 0;
-    let all = WINDOW_BUCKETS.iter().zip(windows.counts).map(|(&bound, count)| {
-        cumulative += count;
-        (bound, cumulative)
-    });
     let is_whole = out.is_whole();
-    let shown = all.filter(|(bound, _)| is_whole || BRIEF_WINDOW_BUCKETS.contains(bound));
+    let bounds = WINDOW_BUCKETS.iter().zip(&*WINDOW_BOUNDS);
+    let shown = bounds.zip(windows.counts).filter_map(|((bound, text), count)| {
+        cumulative += count;
+        (is_whole || BRIEF_WINDOW_BUCKETS.contains(bound)).then_some((text, cumulative))
+    });
     out.cumulative_histogram(shown, windows.counts.iter().sum(), windows.sum);
 }
 
 /// Writes a histogram of nanoseconds in seconds. Its counts have one more bucket than there are
 /// bounds.
-fn time_histogram(out: &mut Samples<'_>, bounds_ns: &[u64; 9], histogram: &Histogram) {
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    out.histogram(&bounds_ns.map(seconds), &histogram.counts, seconds(histogram.sum_ns));
+fn time_histogram(out: &mut Samples<'_>, bounds: &[BoundText; 9], histogram: &Histogram) {
+    out.histogram(bounds, &histogram.counts, seconds(histogram.sum_ns));
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
 }

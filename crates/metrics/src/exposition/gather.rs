@@ -12,14 +12,16 @@ use crate::catalogue::{Form, MetricKind, agent::AGENT};
 /// depend on the node's size.
 pub(super) fn write(writer: &mut PageWriter<'_>, agent: &AgentMetrics, forms: &[Form]) {
     let families = agent.gather();
+    let mut labels = String::new();
     for (descriptor, _) in AGENT.iter().zip(forms).filter(|(_, form)| **form != Form::Absent) {
-        let Some(family) = families.iter().find(|family| family.name() == descriptor.name) else {
-            continue;
-        };
+        let found = families.binary_search_by(|family| family.name().cmp(descriptor.name));
+        let Ok(at) = found else { continue };
         let header = writer.open(descriptor);
         let mut series = 0;
-        for metric in family.get_metric() {
-            let labels = label_text(metric);
+        for metric in families[at].get_metric() {
+            labels.clear();
+            let pairs = metric.get_label().iter();
+            labels::append(&mut labels, pairs.map(|pair| (pair.name(), pair.value())));
             let mut samples = Samples::new(writer.page, descriptor, Detail::WHOLE);
             samples.set_row(&labels);
             sample(&mut samples, descriptor.kind, metric);
@@ -46,9 +48,4 @@ fn sample(samples: &mut Samples<'_>, kind: MetricKind, metric: &proto::Metric) {
             );
         }
     }
-}
-
-fn label_text(metric: &proto::Metric) -> Box<str> {
-    let pairs: Vec<_> = metric.get_label().iter().map(|pair| (pair.name(), pair.value())).collect();
-    labels::pairs(&pairs)
 }

@@ -58,6 +58,36 @@ impl From<Option<u32>> for Label<'_> {
     }
 }
 
+/// Upper bound of a bucket.
+pub(crate) trait Bound {
+    /// Appends the value of the label `le`.
+    fn write(self, page: &mut Vec<u8>);
+}
+
+impl Bound for f64 {
+    fn write(self, page: &mut Vec<u8>) {
+        number::bound(page, self);
+    }
+}
+
+/// Value of the label `le`, formatted once: half of a page's lines are buckets.
+#[derive(Debug)]
+pub(crate) struct BoundText(Vec<u8>);
+
+impl BoundText {
+    pub(crate) fn new(bound: f64) -> Self {
+        let mut text = Vec::new();
+        number::bound(&mut text, bound);
+        Self(text)
+    }
+}
+
+impl Bound for &BoundText {
+    fn write(self, page: &mut Vec<u8>) {
+        page.extend_from_slice(&self.0);
+    }
+}
+
 /// A sample with its labels, whose value is still missing.
 #[must_use]
 pub(crate) struct Sample<'s, 'a, const N: usize> {
@@ -119,9 +149,9 @@ impl<'a> Samples<'a> {
 
     /// Writes a histogram from counts per bucket; counts beyond the last bound are of values above
     /// it.
-    pub(crate) fn histogram(&mut self, bounds: &[f64], counts: &[u64], sum: f64) {
+    pub(crate) fn histogram(&mut self, bounds: &[BoundText], counts: &[u64], sum: f64) {
         let mut cumulative = 0;
-        let buckets = bounds.iter().zip(counts).map(|(&bound, count)| {
+        let buckets = bounds.iter().zip(counts).map(|(bound, count)| {
             cumulative += count;
             (bound, cumulative)
         });
@@ -130,9 +160,9 @@ impl<'a> Samples<'a> {
 
     /// Writes a histogram from finite bounds, each with the number of values at or below it, and
     /// the total count and sum.
-    pub(crate) fn cumulative_histogram(
+    pub(crate) fn cumulative_histogram<B: Bound>(
         &mut self,
-        buckets: impl Iterator<Item = (f64, u64)>,
+        buckets: impl Iterator<Item = (B, u64)>,
         count: u64,
         sum: f64,
     ) {
@@ -146,7 +176,7 @@ impl<'a> Samples<'a> {
         self.page.extend_from_slice(b"le=\"");
         let prefix = start..self.page.len();
         for (bound, cumulative) in buckets {
-            number::bound(self.page, bound);
+            bound.write(self.page);
             self.page.extend_from_slice(b"\"} ");
             number::integer(self.page, cumulative);
             self.page.push(b'\n');
