@@ -305,9 +305,10 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
     let residents = is_running.then(|| Residents::start(&tree));
     let mut sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).expect("epoll");
     // Reach a steady state: new cgroups are read more often, every slow file has been read once,
-    // and idle cgroups have been idle for a while.
+    // the threads of running containers have been scanned, which a tick does for only a few of
+    // them, and idle cgroups have been idle for a while.
     let mut now = Instant::now();
-    for _ in 0..20 {
+    for _ in 0..if is_running { 200 } else { 20 } {
         sampler.tick(now);
         now += Duration::from_secs(1);
     }
