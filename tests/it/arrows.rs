@@ -162,7 +162,7 @@ const CRATES: &[Crate] = &[
     ),
     io("runtimes", &["cgroupfs", "snapshot"]),
     io("sampler", &["cgroup-tree", "cgroupfs", "kernel-text", "kubepods", "snapshot", "watchdog"]),
-    io("sched-trace", &["cgroup-tree", "cgroupfs", "colocation", "snapshot", "watchdog"]),
+    io("sched-trace", &["cgroup-tree", "cgroupfs", "snapshot", "watchdog"]),
     io("metrics", &["snapshot"]),
     io("nri", &[]),
     io(
@@ -259,7 +259,7 @@ const CLOSURES: &[(&str, usize)] = &[
     ("pinning", 39),
     ("metrics", 39),
     ("sampler", 39),
-    ("sched-trace", 50),
+    ("sched-trace", 48),
     ("timeline", 45),
     ("recording", 50),
     ("yielding", 39),

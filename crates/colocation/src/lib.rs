@@ -11,7 +11,6 @@ mod controller;
 mod cpus;
 mod harm;
 mod interference;
-mod pressure;
 mod scaling;
 mod shares;
 mod usage;
@@ -26,7 +25,6 @@ pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transit
 pub use cpus::keep_cpus;
 pub use harm::{Harm, HarmMeter};
 pub use interference::{Aggressor, Cause, Pair, PairMeter, Suggestion, Suggestions};
-pub use pressure::PressureMeter;
 pub use scaling::{Overload, QuotaScaler, Scaling, ScalingSettings, overload};
 pub use shares::share_cores;
 pub use usage::ContainerUsage;

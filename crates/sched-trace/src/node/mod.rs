@@ -1,18 +1,19 @@
 //! Waits of a node: the program's counts under the names of the snapshot's series.
 
 mod owners;
+mod pressure;
 mod report;
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use cgroup_tree::PathIndex;
-use colocation::PressureMeter;
 use snapshot::{FeatureState, NodeSnapshot, NodeWaits};
 
 use crate::trace::SchedTrace;
 use crate::waits::{ContainerId, Owners, RunDelay, WaitReport};
 use owners::NodeOwners;
+use pressure::PressureMeter;
 
 /// Name of the feature in `cpuwarden_feature_enabled`.
 const FEATURE: &str = "sched_trace";

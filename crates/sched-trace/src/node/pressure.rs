@@ -18,7 +18,7 @@ type PodKey = (Arc<str>, Arc<str>);
 /// A wait counts when it ends, so a reading may include the start of a wait from the interval
 /// before. Time without a known cause is in neither bound: it may have been throttling.
 #[derive(Debug, Default)]
-pub struct PressureMeter {
+pub(super) struct PressureMeter {
     /// By the labels of the container's series.
     containers: HashMap<Box<str>, Counted>,
     /// By victim and aggressor, nanoseconds.
@@ -32,7 +32,7 @@ impl PressureMeter {
     /// Reads the counters of one poll. `now` is the time up to which they count, and `containers`
     /// the containers of the latest snapshot. Returns nothing for the first reading, and nothing
     /// unless waits are traced all the time: counts of a trace in bursts are estimates, not bounds.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         now: Instant,
         waits: &NodeWaits,
@@ -213,3 +213,6 @@ fn least(waited_ns: u64, threads: Option<u64>) -> f64 {
 fn others(threads: Option<u64>) -> Option<u64> {
     threads.map(|threads| threads.saturating_sub(1))
 }
+
+#[cfg(test)]
+mod tests;
