@@ -169,14 +169,6 @@ impl Entries {
     pub(crate) fn by_inode(&self, inode: u64) -> Option<Arc<Cgroup>> {
         self.by_inode.get(&inode).map(|&id| Arc::clone(&self[id].cgroup))
     }
-
-    /// The lowest cgroup that is or contains this path below the mount.
-    pub(crate) fn owner_of(&self, path: &str) -> Option<Arc<Cgroup>> {
-        let mut ancestors =
-            std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
-        let id = ancestors.find_map(|path| self.at(path))?;
-        Some(Arc::clone(&self[id].cgroup))
-    }
 }
 
 impl Index<CgroupId> for Entries {

@@ -77,13 +77,6 @@ impl KubepodsTree {
         self.lock().entries().by_inode(inode)
     }
 
-    /// The lowest cgroup that is or contains this path below the mount, such as the container of a
-    /// cgroup that its application created. `None` for a path outside the kubepods roots.
-    #[must_use]
-    pub fn owner_of(&self, path: &str) -> Option<Arc<Cgroup>> {
-        self.lock().entries().owner_of(path)
-    }
-
     /// The reason why inotify is missing or incomplete; until it is repaired, changes are found
     /// only by walks.
     #[must_use]

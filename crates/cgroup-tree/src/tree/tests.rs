@@ -141,6 +141,12 @@ impl Hierarchy {
         fs::create_dir_all(self.mount.join(path)).unwrap();
     }
 
+    /// The cgroup of the tree at this path, found by its inode.
+    fn at(&self, path: &str) -> Arc<Cgroup> {
+        let inode = cgroupfs::inode(&self.mount.join(path)).unwrap();
+        self.tree.by_inode(inode).unwrap()
+    }
+
     fn remove(&mut self, path: &str) {
         self.removed += 1;
         let grave = self.graveyard.join(self.removed.to_string());
@@ -375,28 +381,26 @@ fn roots_of_other_kubelets_are_included_on_request_and_marked() {
             .map(|cgroup| cgroup.is_this_kubelets)
             .collect();
         assert_eq!(other, if other_roots { vec![false; 2] } else { Vec::new() });
-        let own = node.tree.owner_of("kubepods/burstable").unwrap();
+        let own = node.at("kubepods/burstable");
         assert!(own.is_this_kubelets);
     }
 }
 
 #[test]
-fn a_nested_cgroup_belongs_to_its_container() {
+fn a_vanished_file_removes_the_cgroup_only_with_its_directory() {
     let directory = tempfile::tempdir().unwrap();
     let mut node = Hierarchy::new(directory.path(), CgroupVersion::V2, TreeOptions::default());
     node.make(&format!("{CONTAINER}/init.scope/a"));
     node.prompt.reconcile();
-    let owner = node.tree.owner_of(&format!("{CONTAINER}/init.scope/a")).unwrap();
-    assert_eq!(&*owner.path, CONTAINER);
-    assert_eq!(node.tree.by_inode(owner.inode), Some(Arc::clone(&owner)));
-    assert_eq!(node.tree.owner_of("system.slice/a.service"), None);
+    let container = node.at(CONTAINER);
+    assert_eq!(&*container.path, CONTAINER);
     // A file of a cgroup that still exists may vanish: its controller was disabled.
     let mut changes = Vec::new();
-    assert!(node.prompt.subscription.report_vanished(owner.id, &mut changes));
+    assert!(node.prompt.subscription.report_vanished(container.id, &mut changes));
     assert_eq!(changes, []);
     node.remove(CONTAINER);
-    assert!(!node.prompt.subscription.report_vanished(owner.id, &mut changes));
-    assert_eq!(changes, [Change::Removed(owner.id)]);
+    assert!(!node.prompt.subscription.report_vanished(container.id, &mut changes));
+    assert_eq!(changes, [Change::Removed(container.id)]);
 }
 
 #[test]
