@@ -67,7 +67,7 @@ impl NodeOwners {
             if let CgroupKind::Container(identity) = &row.kind {
                 let (container, pod) = self.container(identity);
                 self.own(row, Owner::Container { container, pod });
-                if let Some((above, _)) = row.path.rsplit_once('/') {
+                if let Some(above) = parent(&row.path) {
                     self.paths.insert(above.into(), Owner::Pod(pod));
                 }
             }
@@ -77,9 +77,7 @@ impl NodeOwners {
             match row.kind {
                 CgroupKind::Container(_) => {}
                 CgroupKind::Pod => self.own(row, of_pod(&row.path)),
-                CgroupKind::Sandbox => {
-                    self.own(row, of_pod(row.path.rsplit_once('/').map_or("", |(above, _)| above)));
-                }
+                CgroupKind::Sandbox => self.own(row, of_pod(parent(&row.path).unwrap_or(""))),
                 CgroupKind::Pending | CgroupKind::AbovePods => self.own(row, Owner::Unknown),
             }
         }
@@ -152,14 +150,14 @@ impl NodeOwners {
     /// the system.
     fn owner_by_path(&mut self, cgroup: u64) -> Owner {
         let Some(path) = self.index.path(cgroup, self.now) else { return Owner::Unknown };
-        let ancestors =
-            std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
-        ancestors
-            .into_iter()
-            .find_map(|path| self.paths.get(path))
-            .copied()
-            .unwrap_or(Owner::System)
+        let mut ancestors = std::iter::successors(Some(path), |path| parent(path));
+        ancestors.find_map(|path| self.paths.get(path)).copied().unwrap_or(Owner::System)
     }
+}
+
+/// Path of the cgroup above; `None` directly below the mount.
+fn parent(path: &str) -> Option<&str> {
+    path.rsplit_once('/').map(|(above, _)| above)
 }
 
 impl Owners for NodeOwners {
