@@ -28,6 +28,13 @@ pub struct Cgroup {
     pub found: Instant,
 }
 
+/// Sort key of a path below the mount: ancestors have a lower one than their descendants.
+#[must_use]
+pub const fn depth_key(path: &str) -> usize {
+    // A descendant's path is longer than its ancestors'.
+    path.len()
+}
+
 /// Role of a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
@@ -46,26 +53,17 @@ pub enum Role {
 }
 
 impl Role {
-    /// The highest rank.
-    pub const LAST_RANK: u8 = 4;
-
-    /// Depth in the kubelet's hierarchy: a cgroup's rank is above its parent's, except that
-    /// [`Role::Above`] shares that of the root.
-    #[must_use]
-    pub fn rank(&self) -> u8 {
-        match self {
-            Self::Above | Self::Root => 0,
-            Self::Known(CgroupPath::SystemPartition { .. }) => 1,
-            Self::Known(CgroupPath::Qos { .. }) => 2,
-            Self::Known(CgroupPath::Pod(_)) => 3,
-            Self::Known(_) | Self::Foreign { .. } => Self::LAST_RANK,
-        }
-    }
-
     /// Whether its sub-directories are cgroups of the tree.
     #[must_use]
     pub fn has_children(&self) -> bool {
-        self.rank() < Self::LAST_RANK
+        match self {
+            Self::Above | Self::Root => true,
+            Self::Known(path) => matches!(
+                path,
+                CgroupPath::SystemPartition { .. } | CgroupPath::Qos { .. } | CgroupPath::Pod(_)
+            ),
+            Self::Foreign { .. } => false,
+        }
     }
 
     /// UID of the pod of a pod's cgroup and of those below it.

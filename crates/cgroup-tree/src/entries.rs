@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::slots::{Ids, Slots};
-use crate::{Cgroup, CgroupId, Role};
+use crate::{Cgroup, CgroupId, Role, depth_key};
 
 /// A known cgroup.
 #[derive(Debug)]
@@ -90,8 +90,7 @@ impl Entries {
     /// Removes everything, even if the tables disagree; returns the ids, descendants first.
     pub(crate) fn clear(&mut self) -> Vec<CgroupId> {
         let mut all = self.ids();
-        // A descendant's path is longer than its ancestors'.
-        all.sort_by_key(|&id| std::cmp::Reverse(self[id].cgroup.path.len()));
+        all.sort_by_key(|&id| std::cmp::Reverse(depth_key(&self[id].cgroup.path)));
         for &id in &all {
             self.entries.remove(id);
             self.ids.give_back(id);
@@ -153,16 +152,11 @@ impl Entries {
         Some(cgroup)
     }
 
-    /// All cgroups, ancestors before descendants; within a rank in the order of their slots.
+    /// All cgroups, ancestors before descendants.
     pub(crate) fn by_depth(&self) -> Vec<Arc<Cgroup>> {
-        let above = self.above.iter().map(|&id| &self[id].cgroup);
-        let mut all: Vec<_> = above.map(Arc::clone).collect();
-        for rank in 0..=Role::LAST_RANK {
-            let cgroups = self.entries.iter().map(|(_, entry)| &entry.cgroup);
-            let of_rank =
-                |cgroup: &&Arc<Cgroup>| cgroup.role.rank() == rank && cgroup.role != Role::Above;
-            all.extend(cgroups.filter(of_rank).map(Arc::clone));
-        }
+        let cgroups = self.entries.iter().map(|(_, entry)| Arc::clone(&entry.cgroup));
+        let mut all: Vec<_> = cgroups.collect();
+        all.sort_by_key(|cgroup| depth_key(&cgroup.path));
         all
     }
 

@@ -72,20 +72,6 @@ impl SampledKind {
         }
     }
 
-    pub(crate) const LAST_RANK: u8 = 4;
-
-    /// Depth in the hierarchy: a tick reads the ranks in order, so that ancestors come before
-    /// descendants.
-    pub(crate) fn rank(&self) -> u8 {
-        match self {
-            Self::Above | Self::Root => 0,
-            Self::Partition => 1,
-            Self::Qos => 2,
-            Self::Pod { .. } => 3,
-            Self::Container(_) | Self::Conmon => Self::LAST_RANK,
-        }
-    }
-
     pub(crate) fn file_set(&self) -> FileSet {
         match self {
             Self::Container(_) => FileSet::Container,

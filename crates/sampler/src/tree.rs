@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cgroup_tree::{CgroupId, Change, Interests, KubepodsTree, Slots, Subscription};
+use cgroup_tree::{CgroupId, Change, Interests, KubepodsTree, Slots, Subscription, depth_key};
 use cgroupfs::Hierarchy;
 
 use crate::budget::DescriptorBudget;
@@ -23,7 +23,7 @@ pub(crate) struct SampledTree {
     /// Whether inotify reports every write to a setting.
     reports_settings: bool,
     pub(crate) cgroups: Slots<Cgroup>,
-    /// All cgroups, ancestors before descendants; within a depth in the order of their slots.
+    /// All cgroups, ancestors before descendants.
     by_depth: Vec<CgroupId>,
     /// Whether a cgroup was added or removed since `by_depth` was built.
     stale_depths: bool,
@@ -183,18 +183,8 @@ impl SampledTree {
     pub(crate) fn sort_by_depth(&mut self) -> usize {
         if std::mem::take(&mut self.stale_depths) {
             self.by_depth.clear();
-            let above = self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind == SampledKind::Above);
-            self.by_depth.extend(above.map(|(id, _)| id));
-            // A descendant's path is longer than its ancestors'.
-            self.by_depth.sort_by_key(|&id| self.cgroups[id].relative.len());
-            for rank in 0..=SampledKind::LAST_RANK {
-                let of_rank = |cgroup: &Cgroup| {
-                    cgroup.kind.rank() == rank && cgroup.kind != SampledKind::Above
-                };
-                self.by_depth.extend(
-                    self.cgroups.iter().filter(|(_, cgroup)| of_rank(cgroup)).map(|(id, _)| id),
-                );
-            }
+            self.by_depth.extend(self.cgroups.iter().map(|(id, _)| id));
+            self.by_depth.sort_by_key(|&id| depth_key(&self.cgroups[id].relative));
         }
         self.by_depth.len()
     }
