@@ -2,7 +2,7 @@
 
 use kubepods::path::{
     CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime,
-    choose_roots, kubepods_root, parse, split,
+    choose_roots, kubepods_root, parse, parse_below_mount, split,
 };
 use proptest::prelude::*;
 
@@ -251,6 +251,7 @@ fn the_kubelets_tree_is_found_below_any_prefix() {
         let path = format!("{top}/{relative}");
         let found = split(&path).unwrap();
         assert_eq!((found.top, found.relative), (top, &*relative));
+        assert_eq!(parse_below_mount(&path), parse(&relative));
         assert_eq!(found.root.driver, Driver::Cgroupfs);
     }
     let found =
@@ -266,6 +267,7 @@ fn the_kubelets_tree_is_found_below_any_prefix() {
         "",
     ] {
         assert_eq!(split(foreign), None, "{foreign}");
+        assert_eq!(parse_below_mount(foreign), None, "{foreign}");
     }
 }
 

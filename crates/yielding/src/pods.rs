@@ -36,28 +36,23 @@ fn is_being_resized(pod: &Pod) -> bool {
     }
 }
 
+/// Parses the path of a cgroup below the mount.
+pub(crate) fn parse(cgroup: &Path) -> Option<CgroupPath> {
+    path::parse_below_mount(cgroup.to_str()?)
+}
+
 /// Whether a pod's cgroup may have a quota. Cgroup v1 rejects the quota of a container above its
 /// pod's, so that a Burstable pod's containers with limits could not start again.
 pub(crate) fn may_have_quota(pod: &Path, version: CgroupVersion) -> bool {
-    let is_class_without_limits = || {
-        let split = path::split(pod.to_str()?)?;
-        match path::parse(split.relative)? {
-            CgroupPath::Pod(pod) => Some(pod.qos == QosClass::BestEffort),
-            _ => None,
-        }
-    };
-    version == CgroupVersion::V2 || is_class_without_limits() == Some(true)
+    let has_no_limits =
+        || matches!(parse(pod), Some(CgroupPath::Pod(pod)) if pod.qos == QosClass::BestEffort);
+    version == CgroupVersion::V2 || has_no_limits()
 }
 
 /// Namespace and name of the pod that a cgroup belongs to.
 pub(crate) fn pod_name(pods: &PodIndex, cgroup: &Path) -> Option<(String, String)> {
-    let split = path::split(cgroup.to_str()?)?;
-    let uid = match path::parse(split.relative)? {
-        CgroupPath::Pod(pod) => pod.uid,
-        CgroupPath::Container(container) => container.pod.uid,
-        _ => return None,
-    };
-    pods.pod(&uid).map(|pod| (pod.namespace.to_string(), pod.name.to_string()))
+    let pod = pods.pod(&parse(cgroup)?.pod()?.uid)?;
+    Some((pod.namespace.to_string(), pod.name.to_string()))
 }
 
 /// The best-effort pods at one moment.
@@ -79,22 +74,21 @@ impl BestEffort {
         let mut uids = BTreeSet::new();
         let mut cgroups = BTreeMap::<PathBuf, Vec<PathBuf>>::new();
         let mut resized = HashSet::new();
+        let known = |uid: &str| pods.pod(uid).filter(|pod| is_best_effort(pod));
         for row in &snapshot.cgroups {
-            let row_path = row.path.trim_start_matches('/');
-            let Some(split) = path::split(row_path) else { continue };
-            let known = |uid: &str| pods.pod(uid).filter(|pod| is_best_effort(pod));
-            match path::parse(split.relative) {
+            let path = Path::new(&*row.path);
+            match parse(path) {
                 Some(CgroupPath::Pod(pod)) => {
                     let Some(pod) = known(&pod.uid) else { continue };
                     uids.insert(pod.uid.clone());
                     if is_being_resized(pod) {
-                        resized.insert(row_path.into());
+                        resized.insert(path.to_owned());
                     }
-                    cgroups.entry(row_path.into()).or_default();
+                    cgroups.entry(path.to_owned()).or_default();
                 }
                 Some(CgroupPath::Container(container)) if known(&container.pod.uid).is_some() => {
-                    let Some((parent, _)) = row_path.rsplit_once('/') else { continue };
-                    cgroups.entry(parent.into()).or_default().push(row_path.into());
+                    let Some(pod) = path.parent() else { continue };
+                    cgroups.entry(pod.to_owned()).or_default().push(path.to_owned());
                 }
                 _ => {}
             }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use colocation::burst_usec_before_resize;
 use kernel_text::CgroupVersion;
 use kubepods::chain;
-use kubepods::path::{self, CgroupPath};
+use kubepods::path::CgroupPath;
 
 use crate::checkpoint::is_divided;
 use crate::setting::{self, Kind};
-use crate::{Error, Result};
+use crate::{Error, Result, pods};
 
 /// Time within which the runtime writes an announced quota, or has failed to.
 const COMING: Duration = Duration::from_secs(60);
@@ -120,8 +120,8 @@ impl Resizes {
             return Ok(false);
         }
         setting::write(directory, Kind::Burst, version, value)?;
-        if let Some(cgroup) = parse(path) {
-            table.cgroups.insert(name_of(cgroup), path.to_owned());
+        if let Some(name) = name_of(path) {
+            table.cgroups.insert(name, path.to_owned());
         }
         let burst = Burst { directory: directory.to_owned(), version, usec };
         table.bursts.insert(path.to_owned(), burst);
@@ -174,7 +174,7 @@ impl ResizeTable {
 
     /// Whether a cgroup's pod was resized after this number of resizes.
     fn resized_since(&self, path: &Path, resizes: u64) -> bool {
-        let last = parse(path).and_then(|cgroup| self.resized.get(&cgroup.pod()?.uid));
+        let last = pods::parse(path).and_then(|cgroup| self.resized.get(&cgroup.pod()?.uid));
         last.is_some_and(|&(number, _)| number > resizes)
     }
 
@@ -186,8 +186,8 @@ impl ResizeTable {
 
     fn remove(&mut self, path: &Path) {
         self.bursts.remove(path);
-        if let Some(cgroup) = parse(path) {
-            self.cgroups.remove(&name_of(cgroup));
+        if let Some(name) = name_of(path) {
+            self.cgroups.remove(&name);
         }
     }
 
@@ -225,17 +225,13 @@ fn coming_quota(quota_usec: i64) -> Option<Option<u64>> {
     (quota_usec != 0).then(|| u64::try_from(quota_usec).ok())
 }
 
-/// A cgroup that may have a burst.
-fn parse(cgroup: &Path) -> Option<CgroupPath> {
-    let parsed = path::parse(path::split(cgroup.to_str()?)?.relative)?;
-    matches!(parsed, CgroupPath::Pod(_) | CgroupPath::Container(_)).then_some(parsed)
-}
-
-/// Name by which the runtime knows a cgroup: the container's id or the pod's UID.
-fn name_of(cgroup: CgroupPath) -> Box<str> {
-    match cgroup {
-        CgroupPath::Container(container) => container.id,
-        cgroup => cgroup.pod().map(|pod| pod.uid.clone()).unwrap_or_default(),
+/// Name by which the runtime knows a cgroup that may have a burst: the container's id or the pod's
+/// UID.
+fn name_of(cgroup: &Path) -> Option<Box<str>> {
+    match pods::parse(cgroup)? {
+        CgroupPath::Container(container) => Some(container.id),
+        CgroupPath::Pod(pod) => Some(pod.uid),
+        _ => None,
     }
 }
 

@@ -12,7 +12,7 @@ mod parse;
 mod root;
 
 pub use parse::parse;
-pub use root::{KubepodsRoots, Root, Split, choose_roots, kubepods_root, split};
+pub use root::{KubepodsRoots, Root, Split, choose_roots, kubepods_root, parse_below_mount, split};
 
 /// Creator of the cgroups, which determines the form of their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

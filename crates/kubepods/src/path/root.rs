@@ -1,6 +1,6 @@
 //! Start of the kubelet's tree: the component that is kubepods, as opposed to similar names.
 
-use super::Driver;
+use super::{CgroupPath, Driver, parse};
 
 /// The kubepods root: its driver, and the prefix of `kubepods` in the slice names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -72,7 +72,7 @@ pub struct Split<'a> {
     pub top: &'a str,
     /// Root of the tree.
     pub root: Root,
-    /// Input of [`super::parse`]; empty at the top itself.
+    /// Input of [`parse()`]; empty at the top itself.
     pub relative: &'a str,
 }
 
@@ -92,6 +92,12 @@ pub fn split(path: &str) -> Option<Split<'_>> {
         begin = end + 1;
     }
     None
+}
+
+/// Parses a path below a mount, such as `kubepods/burstable/pod<uid>/<id>`: [`split`], then
+/// [`parse()`].
+pub fn parse_below_mount(path: &str) -> Option<CgroupPath> {
+    parse(split(path)?.relative)
 }
 
 /// Cgroups called kubepods, divided into this kubelet's and others.
