@@ -259,6 +259,12 @@ pub struct SpecRow {
 }
 
 impl ContainerRow {
+    /// Path of its cgroup below the mount, in the form of [`CgroupRow::path`].
+    #[must_use]
+    pub fn cgroup_path(&self) -> Option<&str> {
+        self.cgroup.as_deref().map(|path| path.trim_start_matches('/'))
+    }
+
     /// CFS period of the container's own cgroup, microseconds.
     #[must_use]
     pub fn period_usec(&self) -> Option<u64> {

@@ -349,7 +349,7 @@ impl Bursts {
         };
         let scalable = members.iter().filter_map(|(member, _)| {
             let request = may_scale(member)?;
-            let path = path_of(member.row)?;
+            let path = PathBuf::from(member.row.cgroup_path()?);
             let base = values.writer.unscaled(values.config, &path)?;
             // While a resize is under way the kubelet must find its own quotas.
             let quota = base.quota?;
@@ -391,7 +391,7 @@ impl Values<'_> {
     /// the one that the runtime is about to write, so that the quota can be lowered. Returns the
     /// burst, microseconds; `None` if there is no quota.
     fn burst(&mut self, member: &Member<'_>, percent: u64) -> Option<u64> {
-        let path = path_of(member.row)?;
+        let path = PathBuf::from(member.row.cgroup_path()?);
         let Bandwidth { quota, period } = self.writer.unscaled(self.config, &path)?;
         let id = &member.row.identity.container_id;
         let quota = self.config.resizes.lowest(id, quota?)?;
@@ -437,10 +437,6 @@ impl Values<'_> {
         }
         self.wanted
     }
-}
-
-fn path_of(row: &ContainerRow) -> Option<PathBuf> {
-    Some(row.cgroup.as_deref()?.trim_start_matches('/').into())
 }
 
 pub(crate) fn bursting(row: &ContainerRow, percent: u64, before: Option<&Bursting>) -> Bursting {
