@@ -53,8 +53,13 @@ impl CpuStat {
     }
 }
 
-/// `cpuacct.stat` of cgroup v1: `user N`, `system N`, in ticks of `USER_HZ` (100 per second on
-/// every Linux).
+/// Ticks per second in `cpuacct.stat`, `/proc/stat` and `/proc/PID/stat`, on every Linux.
+pub const USER_HZ: u64 = 100;
+
+/// Length of one tick of [`USER_HZ`], nanoseconds.
+pub const USER_TICK_NS: u64 = 1_000_000_000 / USER_HZ;
+
+/// `cpuacct.stat` of cgroup v1: `user N`, `system N`, in ticks of [`USER_HZ`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuacctStat {
     /// Ticks in user mode.

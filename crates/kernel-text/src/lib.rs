@@ -18,7 +18,7 @@ mod weight;
 pub use cgroup_version::CgroupVersion;
 pub use cpu_list::{CpuSet, MAX_CPUS};
 pub use cpu_place::CpuPlace;
-pub use cpu_stat::{CpuStat, CpuacctStat};
+pub use cpu_stat::{CpuStat, CpuacctStat, USER_HZ, USER_TICK_NS};
 pub use error::{ParseError, Result};
 pub use flat::{flat_keyed, parse_i64, parse_u64};
 pub use memory::{NumaStat, limit_bytes, v1_total_inactive_file, v2_inactive_file};

@@ -3,11 +3,9 @@
 use std::path::Path;
 
 use cgroupfs::{KeptFile, node, open_descriptors};
-use kernel_text::parse_u64;
+use kernel_text::{USER_HZ, parse_u64};
 use snapshot::ProcessRow;
 
-/// `USER_HZ`: ticks per second in `/proc/PID/stat`.
-const TICKS: f64 = 100.0;
 /// Index of `starttime` among the fields after the name (`proc_pid_stat(5)`).
 const START_TIME: usize = 19;
 
@@ -68,7 +66,7 @@ fn boot_time(stat: &str) -> Option<f64> {
 fn since_boot(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: f64 = fields.split(' ').nth(START_TIME)?.parse().ok()?;
-    Some(ticks / TICKS)
+    Some(ticks / USER_HZ as f64)
 }
 
 #[cfg(test)]

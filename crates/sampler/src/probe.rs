@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, KeptFile, node};
-use kernel_text::{CpuPressure, CpuSet, WeightRule, parse_u64};
+use kernel_text::{CpuPressure, CpuSet, USER_TICK_NS, WeightRule, parse_u64};
 use snapshot::{FeatureState, KernelInfo, NodeRow, SamplerRow};
 
 use crate::own_process::OwnProcess;
-
-/// Length of one tick of `/proc/stat`, nanoseconds (`USER_HZ` is 100).
-const TICK_NS: u64 = 10_000_000;
 
 /// Kept files of the node, and its constant values.
 pub(crate) struct NodeProbe {
@@ -139,7 +136,7 @@ fn steal_ns(text: &[u8]) -> Option<u64> {
     let line = text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?;
     let mut numbers = line.split(|&byte| byte == b' ').filter(|number| !number.is_empty());
     let ticks = parse_u64("stat", numbers.nth(7)?).ok()?;
-    ticks.checked_mul(TICK_NS)
+    ticks.checked_mul(USER_TICK_NS)
 }
 
 /// Kind of throttle accounting. From Linux 6.18 a task is throttled when it returns to user space;
@@ -184,7 +181,7 @@ mod tests {
         let shown = [250, 249, 0, 250, 251].map(|ticks| {
             steal(ticks);
             probe.publish(&mut row, &[], &mut Vec::new());
-            row.steal_ns.unwrap() / TICK_NS
+            row.steal_ns.unwrap() / USER_TICK_NS
         });
         assert_eq!(shown, [250, 250, 250, 250, 251]);
     }

@@ -1,6 +1,6 @@
 //! Reading and parsing of one cgroup's files at every tick.
 
-use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, parse_u64};
+use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, USER_TICK_NS, parse_u64};
 use snapshot::CpuWeight;
 
 use crate::files::{CgroupDir, FileId, Files, ReadErrors};
@@ -105,9 +105,6 @@ impl LastUsage {
     }
 }
 
-/// Unit of `cpuacct.stat`, nanoseconds (1 / USER_HZ).
-const CLOCK_TICK_NS: u64 = 10_000_000;
-
 /// User and system time of a cgroup, nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Modes {
@@ -118,7 +115,7 @@ pub(crate) struct Modes {
 impl Modes {
     /// Converts the ticks of `cpuacct.stat`.
     fn of_ticks(acct: CpuacctStat) -> Self {
-        let nanoseconds = |ticks: Option<u64>| ticks?.checked_mul(CLOCK_TICK_NS);
+        let nanoseconds = |ticks: Option<u64>| ticks?.checked_mul(USER_TICK_NS);
         Self { user_ns: nanoseconds(acct.user_ticks), system_ns: nanoseconds(acct.system_ticks) }
     }
 
@@ -127,9 +124,9 @@ impl Modes {
     /// the kernel samples them at its clock ticks, so the error may be larger, in either direction.
     pub(crate) fn due_ns(self, usage_ns: u64) -> u64 {
         let shown_ns = self.user_ns.unwrap_or(0).saturating_add(self.system_ns.unwrap_or(0));
-        match shown_ns.saturating_add(2 * CLOCK_TICK_NS) {
-            due_ns if due_ns > usage_ns => due_ns.min(usage_ns + 2 * CLOCK_TICK_NS),
-            _ => usage_ns + CLOCK_TICK_NS,
+        match shown_ns.saturating_add(2 * USER_TICK_NS) {
+            due_ns if due_ns > usage_ns => due_ns.min(usage_ns + 2 * USER_TICK_NS),
+            _ => usage_ns + USER_TICK_NS,
         }
     }
 }
