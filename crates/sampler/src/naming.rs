@@ -287,14 +287,7 @@ pub(crate) fn pod(
         }
         None => (String::new(), uid.to_owned(), Naming::Unmapped),
     };
-    (
-        PodIdentity {
-            labels: labels::pairs(&[("namespace", &namespace), ("pod", &pod)]),
-            namespace,
-            pod,
-        },
-        naming,
-    )
+    (PodIdentity::new(namespace, pod), naming)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use kernel_text::{Bandwidth, CpuPlace, WeightRule, request_shares};
 use kubepods::model::ContainerKind;
 use serde::{Deserialize, Serialize};
 
+use crate::labels;
 use crate::waits::{ContainerWaits, NodeWaits};
 
 /// The state of the node after one tick.
@@ -101,6 +102,15 @@ pub struct PodIdentity {
     pub namespace: String,
     /// Pod name; the pod's UID while the pod is unknown.
     pub pod: String,
+}
+
+impl PodIdentity {
+    /// Identity of the pod with this namespace and name, with the labels of its series.
+    #[must_use]
+    pub fn new(namespace: String, pod: String) -> Self {
+        let labels = labels::pairs(&[("namespace", &namespace), ("pod", &pod)]);
+        Self { labels, namespace, pod }
+    }
 }
 
 /// CFS bandwidth counters of one cgroup (`cpu.stat`), accumulated.

@@ -236,11 +236,7 @@ fn waits(seed: u64) -> ContainerWaits {
 pub(crate) fn pod(n: usize) -> PodRow {
     let name = format!("checkout-7d9c5b6f4-{n:05}");
     PodRow {
-        identity: Arc::new(PodIdentity {
-            labels: labels::pairs(&[("namespace", "shop"), ("pod", &name)]),
-            namespace: "shop".to_owned(),
-            pod: name,
-        }),
+        identity: Arc::new(PodIdentity::new("shop".to_owned(), name)),
         cfs: cfs(n as u64),
         windows: windows(n as u64),
         limit_cores: Some(1.5),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cgroup_tree::PathIndex;
-use snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity, labels};
+use snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity};
 
 use crate::waits::{ContainerId, Owner, Owners, PodId};
 
@@ -120,9 +120,7 @@ impl NodeOwners {
         }
         self.next_id += 1;
         let pod = PodId(self.next_id);
-        let labels = labels::pairs(&[("namespace", namespace), ("pod", name)]);
-        let identity =
-            PodIdentity { labels, namespace: namespace.to_owned(), pod: name.to_owned() };
+        let identity = PodIdentity::new(namespace.to_owned(), name.to_owned());
         self.identities.insert(pod, Arc::new(identity));
         self.pods.insert(key, Seen { it: pod, poll: self.poll });
         pod
@@ -179,7 +177,7 @@ impl Owners for NodeOwners {
 
 #[cfg(test)]
 mod tests {
-    use snapshot::ContainerRow;
+    use snapshot::{ContainerRow, labels};
 
     use super::*;
 
