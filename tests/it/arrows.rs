@@ -389,6 +389,12 @@ fn pure_crates_ban_io_and_clocks_by_a_lint_that_fires() {
 
 /// Normal and build dependencies of each crate in the workspace.
 fn manifests() -> BTreeMap<String, BTreeSet<String>> {
+    let named = |package: &Value| package["name"].as_str().unwrap().to_owned();
+    packages().iter().map(|package| (named(package), dependencies(package))).collect()
+}
+
+/// The crates of the workspace, as `cargo metadata` describes them.
+pub(crate) fn packages() -> Vec<Value> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
@@ -396,11 +402,7 @@ fn manifests() -> BTreeMap<String, BTreeSet<String>> {
     let output = cargo.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    packages
-        .iter()
-        .map(|package| (package["name"].as_str().unwrap().to_owned(), dependencies(package)))
-        .collect()
+    metadata["packages"].as_array().unwrap().clone()
 }
 
 fn dependencies(package: &Value) -> BTreeSet<String> {

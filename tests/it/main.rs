@@ -10,6 +10,7 @@ mod arrows;
 mod bad_inputs;
 mod cli;
 mod demo;
+mod dependencies;
 mod deploy;
 mod doctor;
 mod endpoint;
