@@ -147,55 +147,61 @@ fn name(namespace: &str, pod: &str) -> String {
     if namespace.is_empty() { pod.to_owned() } else { format!("{namespace}/{pod}") }
 }
 
-#[test]
-fn restricted_best_effort_pods_are_listed_with_their_original_values() {
-    let restricted = Restricted {
-        namespace: "jobs".into(),
-        pod: "index-0".into(),
-        cgroup: "kubepods/besteffort/poda".into(),
-        setting: yielding::Kind::Idle,
-        value: "1".into(),
-        original: "0".into(),
-    };
-    let unknown = Restricted { namespace: String::new(), pod: String::new(), ..restricted.clone() };
-    let rows = [restricted, unknown].map(PinRow::Restricted);
-    assert_eq!(
-        text(&rows),
-        "no pod on this node has exclusive CPUs\n\n\
-         POD           SETTING  VALUE  ORIGINAL  CGROUP\n\
-         jobs/index-0  idle     1      0         kubepods/besteffort/poda\n\
-         -             idle     1      0         kubepods/besteffort/poda\n"
-    );
-    assert_eq!(serde_json::to_value(&rows).unwrap()[0]["setting"], "idle");
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[test]
-fn the_reason_for_which_pinning_is_not_in_effect_is_printed_first() {
-    let row = PinRow::NotInEffect { not_in_effect: "koordlet also places containers".into() };
-    let rows = serde_json::to_string(&[row]).unwrap();
-    assert_eq!(rows, r#"[{"not_in_effect":"koordlet also places containers"}]"#);
-    let rows: Vec<PinRow> = serde_json::from_str(&rows).unwrap();
-    assert_eq!(
-        text(&rows),
-        "pinning is not in effect: koordlet also places containers\n\n\
-         no pod on this node has exclusive CPUs\n"
-    );
-}
+    #[test]
+    fn restricted_best_effort_pods_are_listed_with_their_original_values() {
+        let restricted = Restricted {
+            namespace: "jobs".into(),
+            pod: "index-0".into(),
+            cgroup: "kubepods/besteffort/poda".into(),
+            setting: yielding::Kind::Idle,
+            value: "1".into(),
+            original: "0".into(),
+        };
+        let unknown =
+            Restricted { namespace: String::new(), pod: String::new(), ..restricted.clone() };
+        let rows = [restricted, unknown].map(PinRow::Restricted);
+        assert_eq!(
+            text(&rows),
+            "no pod on this node has exclusive CPUs\n\n\
+             POD           SETTING  VALUE  ORIGINAL  CGROUP\n\
+             jobs/index-0  idle     1      0         kubepods/besteffort/poda\n\
+             -             idle     1      0         kubepods/besteffort/poda\n"
+        );
+        assert_eq!(serde_json::to_value(&rows).unwrap()[0]["setting"], "idle");
+    }
 
-#[test]
-fn rejections_are_printed_below_the_pins() {
-    let rejected = || {
-        PinRow::Rejected(Rejection {
-            namespace: "shop".into(),
-            pod: "web".into(),
-            reason: "node_cap".into(),
-        })
-    };
-    let text = text(&[rejected()]);
-    assert_eq!(
-        text,
-        "no pod on this node has exclusive CPUs\n\nREJECTED  REASON\nshop/web  node_cap\n"
-    );
-    let json = serde_json::to_value([rejected()]).unwrap();
-    assert_eq!(json[0]["reason"], "node_cap");
+    #[test]
+    fn the_reason_for_which_pinning_is_not_in_effect_is_printed_first() {
+        let row = PinRow::NotInEffect { not_in_effect: "koordlet also places containers".into() };
+        let rows = serde_json::to_string(&[row]).unwrap();
+        assert_eq!(rows, r#"[{"not_in_effect":"koordlet also places containers"}]"#);
+        let rows: Vec<PinRow> = serde_json::from_str(&rows).unwrap();
+        assert_eq!(
+            text(&rows),
+            "pinning is not in effect: koordlet also places containers\n\n\
+             no pod on this node has exclusive CPUs\n"
+        );
+    }
+
+    #[test]
+    fn rejections_are_printed_below_the_pins() {
+        let rejected = || {
+            PinRow::Rejected(Rejection {
+                namespace: "shop".into(),
+                pod: "web".into(),
+                reason: "node_cap".into(),
+            })
+        };
+        let text = text(&[rejected()]);
+        assert_eq!(
+            text,
+            "no pod on this node has exclusive CPUs\n\nREJECTED  REASON\nshop/web  node_cap\n"
+        );
+        let json = serde_json::to_value([rejected()]).unwrap();
+        assert_eq!(json[0]["reason"], "node_cap");
+    }
 }
