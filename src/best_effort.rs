@@ -1,6 +1,5 @@
 //! Best-effort pods that yield CPU, and CPU limits that burst, as a part of the agent.
 
-use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +8,8 @@ use advisor::Advisor;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use colocation::Settings;
-use kernel_text::CpuSet;
-use kubelet::{Pods, chain};
-use kubepods::{PodIndex, PodName};
-use pinning::{DrainRequest, Pin};
+use kubelet::chain;
+use pinning::{DrainRequest, Exclusive};
 use reporting::ColocationReporter;
 use snapshot::{NodeSnapshot, Published, ScaledQuotas};
 use timeline::Timeline;
@@ -62,12 +59,14 @@ pub(crate) fn start(
     let inputs = move || {
         let bursts = actor_of.burst != Switch::Off;
         pods.is_known().then(|| {
-            let pins = pins(&actor_of);
+            let ActorConfig { state_dir, proc_root, .. } = &actor_of;
+            let exclusive = Exclusive::read(pods.exclusive_cpus(), state_dir, proc_root);
+            let index = pods.index();
             Inputs {
                 snapshot: published.latest(),
-                pods: pods.index(),
-                exclusive: exclusive_cpus(&pods, &pins),
-                exclusive_pods: if bursts { exclusive_pods(&pods, &pins) } else { HashSet::new() },
+                exclusive: exclusive.cpus(&index),
+                exclusive_pods: if bursts { exclusive.pods() } else { Default::default() },
+                pods: index,
                 forecasts: if bursts { advisor.burst_forecasts() } else { Default::default() },
                 draining: request.exists(),
             }
@@ -135,35 +134,6 @@ fn log_restored(restored: Result<usize, Error>) {
     }
 }
 
-/// Exclusive CPUs, of the kubelet and of pins. An agent with `--pinning=off` leaves the pins of an
-/// earlier one in place.
-fn exclusive_cpus(pods: &Pods, pins: &BTreeMap<String, Pin>) -> CpuSet {
-    let of_kubelet = pods.exclusive_cpus().all();
-    let of_kubelet = of_kubelet.into_iter().filter(|&cpu| cpu < kernel_text::MAX_CPUS);
-    of_kubelet.chain(pinned_cpus(pins, &pods.index()).iter()).collect()
-}
-
-/// CPUs of the pinned pods that still exist.
-fn pinned_cpus(pins: &BTreeMap<String, Pin>, pods: &PodIndex) -> CpuSet {
-    let existing = pins.iter().filter(|(uid, _)| pods.pod(uid).is_some());
-    let cpus = existing.filter_map(|(_, pin)| pin.cpus.parse::<CpuSet>().ok());
-    cpus.fold(CpuSet::default(), |all, of_pod| all.union(&of_pod))
-}
-
-/// The pins in the checkpoint. One that cannot be read is reported by pinning itself.
-fn pins(actor: &ActorConfig) -> BTreeMap<String, Pin> {
-    let checkpoint = pinning::Checkpoint::of_this_boot(&actor.state_dir, &actor.proc_root);
-    checkpoint.ok().flatten().map(|checkpoint| checkpoint.pins).unwrap_or_default()
-}
-
-/// Pods with exclusive CPUs, of the kubelet and of pinning.
-fn exclusive_pods(pods: &Pods, pins: &BTreeMap<String, Pin>) -> HashSet<PodName> {
-    let exclusive = pods.exclusive_cpus();
-    let name = |namespace: &str, pod: &str| (namespace.into(), pod.into());
-    let of_kubelet = exclusive.holders().map(|(namespace, pod)| name(namespace, pod));
-    of_kubelet.chain(pins.values().map(|pin| name(&pin.namespace, &pin.pod))).collect()
-}
-
 fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
     let options = &config.options;
     ActorConfig {
@@ -206,28 +176,4 @@ fn has_cpu_idle(mount: &Path) -> bool {
     let children = cgroupfs::subdirectories(mount).unwrap_or_default();
     mount.join("cpu.idle").exists()
         || children.iter().any(|child| mount.join(&child.name).join("cpu.idle").exists())
-}
-
-#[cfg(test)]
-mod tests {
-    use kubepods::model::Pod;
-
-    use super::*;
-
-    #[test]
-    fn pins_of_existing_pods_are_exclusive() {
-        let pin = |cpus: &str| Pin {
-            namespace: "n".to_owned(),
-            pod: "p".to_owned(),
-            cpu_qos: "LSE".to_owned(),
-            bind_policy: String::new(),
-            cpus: cpus.to_owned(),
-            since: 0,
-        };
-        let uids = ["a", "b", "ended"].map(str::to_owned);
-        let pins = uids.into_iter().zip(["2-3", "6", "0-1"].map(pin)).collect();
-        let pod = |uid: &str| Arc::new(Pod { uid: uid.into(), ..Pod::default() });
-        let pods = PodIndex::build(&PodIndex::default(), vec![pod("a"), pod("b")], []);
-        assert_eq!(pinned_cpus(&pins, &pods).to_string(), "2-3,6");
-    }
 }

@@ -13,6 +13,7 @@ mod decision;
 mod drain;
 mod drain_request;
 mod error;
+mod exclusive;
 mod nested;
 mod owner;
 mod pinner;
@@ -33,6 +34,7 @@ pub use decision::{Decision, PodOutcome};
 pub use drain::{DrainConfig, DrainOutcome, Drained, Scope, drain};
 pub use drain_request::{DrainRequest, take_lock};
 pub use error::{Error, Result};
+pub use exclusive::Exclusive;
 pub use nested::Narrowed;
 pub use owner::{
     CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, connected_plugins,
