@@ -1,6 +1,5 @@
 //! Best-effort pods that yield CPU, and CPU limits that burst, as a part of the agent.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -147,7 +146,7 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
             floor_cpus: options.best_effort_floor,
             // Pinning owns the cpusets of all pods.
             can_move: options.pinning != PinningMode::Enforce,
-            can_idle: has_cpu_idle(&hierarchy.cpu),
+            can_idle: yielding::has_idle(hierarchy),
             ..Settings::default()
         },
         burst_settings: BurstSettings {
@@ -168,12 +167,4 @@ const fn switch(mode: ActingMode) -> Switch {
         ActingMode::Observe => Switch::Observe,
         ActingMode::Enforce => Switch::Enforce,
     }
-}
-
-/// Whether the kernel has `cpu.idle` (Linux 5.15): in any cgroup below the mount, since the root of
-/// cgroup v2 has no settings.
-fn has_cpu_idle(mount: &Path) -> bool {
-    let children = cgroupfs::subdirectories(mount).unwrap_or_default();
-    mount.join("cpu.idle").exists()
-        || children.iter().any(|child| mount.join(&child.name).join("cpu.idle").exists())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cgroupfs::node;
+use cgroupfs::{Hierarchy, node};
 use colocation::{
     Controller, Harm, HarmMeter, Settings, Signal, Step, Target, Transition, keep_cpus,
 };
@@ -18,6 +18,12 @@ use crate::setting::Kind;
 use crate::shares::Shares;
 use crate::want::Want;
 use crate::writer::{RequiredValues, Writes};
+
+/// Whether the kernel has `cpu.idle` (Linux 5.15).
+#[must_use]
+pub fn has_idle(hierarchy: &Hierarchy) -> bool {
+    Kind::Idle.is_available(hierarchy)
+}
 
 /// Result of one pass for best-effort pods.
 #[derive(Debug)]

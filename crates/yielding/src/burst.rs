@@ -1,7 +1,7 @@
 //! CPU limits that burst: which containers, how much, and the values that this needs.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use analysis::{BurstForecast, OBJECTIVE};
@@ -39,14 +39,10 @@ impl Default for BurstSettings {
     }
 }
 
-/// Whether the kernel has CPU burst (Linux 5.14), by the cgroups below the mount: the root of
-/// cgroup v2 has no settings.
+/// Whether the kernel has CPU burst (Linux 5.14).
 #[must_use]
 pub fn has_burst(hierarchy: &Hierarchy) -> bool {
-    let file = Kind::Burst.file(hierarchy.version);
-    let has = |directory: &Path| directory.join(file).exists();
-    let children = cgroupfs::subdirectories(&hierarchy.cpu).unwrap_or_default();
-    has(&hierarchy.cpu) || children.iter().any(|child| has(&hierarchy.cpu.join(&child.name)))
+    Kind::Burst.is_available(hierarchy)
 }
 
 /// A container that bursts, or would burst.

@@ -28,7 +28,7 @@ mod want;
 mod writer;
 
 pub use actor::{Actor, ActorConfig, Mode, Report, Switch};
-pub use best_effort::BestEffortReport;
+pub use best_effort::{BestEffortReport, has_idle};
 pub use burst::{BurstChange, BurstReport, BurstSettings, Bursting, has_burst};
 pub use checkpoint::{Restricted, leftovers, restricted, take_lock};
 pub use error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cgroupfs::control;
+use cgroupfs::{Hierarchy, control};
 use kernel_text::CgroupVersion;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +75,15 @@ impl Kind {
             (Self::Burst, CgroupVersion::V1) => "cpu.cfs_burst_us",
             (Self::Burst, CgroupVersion::V2) => "cpu.max.burst",
         }
+    }
+
+    /// Whether the kernel has the setting, by the cgroups below the mount: the root of cgroup v2 has
+    /// no settings.
+    pub(crate) fn is_available(self, hierarchy: &Hierarchy) -> bool {
+        let file = self.file(hierarchy.version);
+        let has = |directory: &Path| directory.join(file).exists();
+        let children = cgroupfs::subdirectories(&hierarchy.cpu).unwrap_or_default();
+        has(&hierarchy.cpu) || children.iter().any(|child| has(&hierarchy.cpu.join(&child.name)))
     }
 }
 
@@ -301,6 +310,29 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_setting_is_available_if_a_cgroup_below_the_mount_has_it() {
+        for (version, burst) in
+            [(CgroupVersion::V1, "cpu.cfs_burst_us"), (CgroupVersion::V2, "cpu.max.burst")]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let cpu = dir.path().to_owned();
+            let (cpuacct, cpuset, memory) = (None, None, None);
+            let hierarchy = Hierarchy { version, hybrid: false, cpu, cpuacct, cpuset, memory };
+            let available = || [Kind::Idle, Kind::Burst].map(|kind| kind.is_available(&hierarchy));
+            fs::create_dir_all(dir.path().join("kubepods/burstable")).unwrap();
+            for (directory, file, expected) in [
+                ("kubepods", "cpu.max", [false, false]),
+                ("kubepods/burstable", burst, [false, false]),
+                ("kubepods", "cpu.idle", [true, false]),
+                ("kubepods", burst, [true, true]),
+            ] {
+                fs::write(dir.path().join(directory).join(file), "").unwrap();
+                assert_eq!(available(), expected, "{directory}/{file}");
+            }
+        }
+    }
 
     /// A file of /proc stands for the quota: it rejects the value.
     #[test]
