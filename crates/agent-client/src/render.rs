@@ -31,7 +31,7 @@ fn table(report: &AdviceReport) -> String {
         for row in pod {
             let _ = writeln!(text, "{}", headline(row));
             for finding in &row.findings {
-                let _ = writeln!(text, "  {}", line(finding));
+                let _ = writeln!(text, "  {}", finding_line(finding, ""));
             }
             if row.findings.is_empty() {
                 let so_far = if row.not_enough_history.is_some() { " so far" } else { "" };
@@ -81,14 +81,16 @@ fn headline(row: &ContainerReport) -> String {
     text
 }
 
-fn line(finding: &Finding) -> String {
+/// A finding on one line: its severity, its kind, what `place` says about where it was found, and
+/// the figures behind it.
+#[must_use]
+pub fn finding_line(finding: &Finding, place: &str) -> String {
     let mark = if finding.severity == Severity::Warning { "!" } else { "·" };
-    format!("{mark} {}{}", finding.kind.as_str(), figures(finding))
+    format!("{mark} {}{place}{}", finding.kind.as_str(), figures(finding))
 }
 
 /// The figures behind a finding, each after two spaces.
-#[must_use]
-pub fn figures(finding: &Finding) -> String {
+fn figures(finding: &Finding) -> String {
     let mut text = String::new();
     for (name, figure) in &finding.evidence {
         let figure = (figure * 1000.0).round() / 1000.0;

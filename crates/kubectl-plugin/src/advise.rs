@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use advisor::{AdviceReport, ContainerReport, patch_command};
-use agent_client::{AdviceFormat, block_on, figures, render};
+use agent_client::{AdviceFormat, block_on, finding_line, render};
 use anyhow::Context as _;
 use console::{Failure, output};
 use serde::Serialize;
@@ -103,14 +103,9 @@ fn table(advice: &WorkloadAdvice<'_>) -> String {
         let _ = writeln!(text, "{}: {}", container.container, count(container.pods, "pod"));
         for merged in &container.findings {
             let finding = &merged.finding;
-            let mark = if finding.severity == analysis::Severity::Warning { "!" } else { "·" };
-            let (seen, of) = (merged.seen.pods, merged.seen.of);
-            let (name, worst) = (finding.kind.as_str(), &merged.worst_pod);
-            let _ = writeln!(
-                text,
-                "  {mark} {name} in {seen} of {of}, most in {worst}:{}",
-                figures(finding)
-            );
+            let (seen, of, worst) = (merged.seen.pods, merged.seen.of, &merged.worst_pod);
+            let place = format!(" in {seen} of {of}, most in {worst}:");
+            let _ = writeln!(text, "  {}", finding_line(finding, &place));
             if let Some(reason) = finding.no_patch.as_ref().filter(|_| finding.patch.is_none()) {
                 let _ = writeln!(text, "    no change: {reason}");
             }
