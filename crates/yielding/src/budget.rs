@@ -153,6 +153,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::testing::hierarchy;
 
     fn row(pod: &str, usage_ms: u64) -> ContainerRow {
         let identity = ContainerIdentity {
@@ -181,14 +182,7 @@ mod tests {
     /// The CPUs 8 and 9 are those of the pods named `own`.
     fn readings(passes: Vec<(u64, u64, Vec<ContainerRow>)>) -> Vec<Usage> {
         let dir = tempfile::tempdir().unwrap();
-        let hierarchy = Hierarchy {
-            version: CgroupVersion::V2,
-            hybrid: false,
-            cpu: dir.path().to_owned(),
-            cpuacct: None,
-            cpuset: None,
-            memory: None,
-        };
+        let hierarchy = hierarchy(CgroupVersion::V2, dir.path());
         let (mut meter, start) = (UsageMeter::default(), Instant::now());
         let read = |(second, node_ms, containers): (u64, u64, Vec<ContainerRow>)| {
             let stat = format!("usage_usec {}\n", node_ms * 1000);

@@ -245,6 +245,7 @@ mod tests {
     use kernel_text::CgroupVersion;
 
     use super::*;
+    use crate::testing::hierarchy;
 
     fn sample() -> Checkpoint {
         let original = Original { value: "0".into(), weight: Some("2".into()), burst: None };
@@ -282,14 +283,7 @@ mod tests {
     fn bursts_are_restored_after_quotas() {
         use Kind::{Burst, ScaledQuota};
         let (dir, mut checkpoint) = (tempfile::tempdir().unwrap(), Checkpoint::default());
-        let hierarchy = Hierarchy {
-            version: CgroupVersion::V2,
-            hybrid: false,
-            cpu: dir.path().to_owned(),
-            cpuacct: None,
-            cpuset: None,
-            memory: None,
-        };
+        let hierarchy = hierarchy(CgroupVersion::V2, dir.path());
         let keys = ["a", "a/b"].map(|path| [ScaledQuota, Burst].map(|of| (path, of)));
         for (path, kind) in keys.into_iter().flatten() {
             let directory = dir.path().join(path);

@@ -23,6 +23,8 @@ mod scale_report;
 mod scaled_limits;
 mod setting;
 mod shares;
+#[cfg(test)]
+mod testing;
 mod thread;
 mod want;
 mod writer;

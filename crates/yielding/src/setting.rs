@@ -310,6 +310,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::testing::hierarchy;
 
     #[test]
     fn a_setting_is_available_if_a_cgroup_below_the_mount_has_it() {
@@ -317,9 +318,7 @@ mod tests {
             [(CgroupVersion::V1, "cpu.cfs_burst_us"), (CgroupVersion::V2, "cpu.max.burst")]
         {
             let dir = tempfile::tempdir().unwrap();
-            let cpu = dir.path().to_owned();
-            let (cpuacct, cpuset, memory) = (None, None, None);
-            let hierarchy = Hierarchy { version, hybrid: false, cpu, cpuacct, cpuset, memory };
+            let hierarchy = hierarchy(version, dir.path());
             let available = || [Kind::Idle, Kind::Burst].map(|kind| kind.is_available(&hierarchy));
             fs::create_dir_all(dir.path().join("kubepods/burstable")).unwrap();
             for (directory, file, expected) in [
