@@ -11,18 +11,13 @@ use kernel_text::CpuSet;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::Profiles;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use watchdog::JoinedThread;
+use watchdog::{Backoff, JoinedThread};
 
 use crate::pinner::{Pinner, chain};
 use crate::report::{PassReport, Trace};
 
 /// Minimum time between two passes; a burst of new pods takes one pass.
 const REST: Duration = Duration::from_millis(50);
-
-/// Pause before the first restart after a panic; doubled for each further one, up to
-/// [`MAX_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Result of one round of the thread.
 #[derive(Debug)]
@@ -106,7 +101,7 @@ struct PassInputs {
 /// Runs passes until stopped, with a new pinner after each panic.
 fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(Round)) {
     let (config, tree) = (pinner.config().clone(), Arc::clone(pinner.tree()));
-    let (mut pinner, mut pause) = (Some(pinner), FIRST_PAUSE);
+    let (mut pinner, mut backoff) = (Some(pinner), Backoff::default());
     loop {
         let began = Instant::now();
         if let Some(pinner) = pinner.take() {
@@ -118,13 +113,10 @@ fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(R
             }
             report(Round::Panicked);
         }
-        if began.elapsed() > MAX_PAUSE {
-            pause = FIRST_PAUSE;
-        }
+        let pause = backoff.pause_after(began.elapsed());
         if ready(&[node.stop.as_fd()], Instant::now() + pause) {
             return;
         }
-        pause = (pause * 2).min(MAX_PAUSE);
         match Pinner::resume(config.clone(), Some(&tree)) {
             Ok(resumed) => pinner = Some(resumed),
             Err(error) => {
