@@ -4,7 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
@@ -13,7 +14,7 @@ use placement::Profiles;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use watchdog::{Backoff, JoinedThread};
 
-use crate::pinner::{Pinner, chain};
+use crate::pinner::{Pinner, PinnerConfig, chain};
 use crate::report::{PassReport, Trace};
 
 /// Minimum time between two passes; a burst of new pods takes one pass.
@@ -44,21 +45,19 @@ pub struct NodePods {
 /// Returns the state of the pods, or `None` while they are not known.
 type Look = Box<dyn FnMut() -> Option<NodePods> + Send>;
 
-/// Profiles for the thread, and whether they are still to be applied.
-type NewProfiles = Arc<Mutex<(bool, Option<Profiles>)>>;
-
 /// Handle of the running thread; dropping it ends the thread after the pass in progress. Pinned
 /// pods stay as they are.
 #[derive(Debug)]
 pub struct PinningThread {
-    profiles: NewProfiles,
+    profiles: Sender<Profiles>,
     _thread: JoinedThread,
 }
 
 impl PinningThread {
     /// Replaces the operator's profiles from the next pass on.
     pub fn set_profiles(&self, profiles: Profiles) {
-        *self.profiles.lock().unwrap_or_else(PoisonError::into_inner) = (true, Some(profiles));
+        // Fails only if the thread has ended.
+        let _ = self.profiles.send(profiles);
     }
 }
 
@@ -74,12 +73,13 @@ pub fn spawn(
     mut report: impl FnMut(Round) + Send + 'static,
 ) -> io::Result<PinningThread> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let (stopped, profiles) = (stop.try_clone()?, NewProfiles::default());
+    let (profiles, new_profiles) = mpsc::channel();
     let mut node = PassInputs {
+        config: pinner.config().clone(),
         pods: Box::new(pods),
         interval,
-        stop: stopped,
-        profiles: Arc::clone(&profiles),
+        stop: stop.try_clone()?,
+        profiles: new_profiles,
     };
     let stop = move || {
         // Writing eight bytes to an eventfd fails only if its counter is full, and then the thread
@@ -92,15 +92,17 @@ pub fn spawn(
 
 /// Inputs of the thread's passes.
 struct PassInputs {
+    /// For a new pinner after a panic; contains the profiles received last.
+    config: PinnerConfig,
     pods: Look,
     interval: Duration,
     stop: OwnedFd,
-    profiles: NewProfiles,
+    profiles: Receiver<Profiles>,
 }
 
 /// Runs passes until stopped, with a new pinner after each panic.
 fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(Round)) {
-    let (config, tree) = (pinner.config().clone(), Arc::clone(pinner.tree()));
+    let tree = Arc::clone(pinner.tree());
     let (mut pinner, mut backoff) = (Some(pinner), Backoff::default());
     loop {
         let began = Instant::now();
@@ -108,7 +110,7 @@ fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(R
             // A panic drops the pinner and with it the lock.
             let passing = AssertUnwindSafe(|| pass_until_stopped(pinner, node, report));
             if catch_unwind(passing).is_ok() {
-                Pinner::remove_status(&config);
+                Pinner::remove_status(&node.config);
                 return;
             }
             report(Round::Panicked);
@@ -117,7 +119,7 @@ fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(R
         if ready(&[node.stop.as_fd()], Instant::now() + pause) {
             return;
         }
-        match Pinner::resume(config.clone(), Some(&tree)) {
+        match Pinner::resume(node.config.clone(), Some(&tree)) {
             Ok(resumed) => pinner = Some(resumed),
             Err(error) => {
                 tracing::warn!(error = chain(&error), "failed to restart pinning; will retry");
@@ -128,17 +130,12 @@ fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(R
 }
 
 fn pass_until_stopped(mut pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(Round)) {
-    let PassInputs { pods, interval, stop, profiles } = node;
-    let mut is_first = true;
+    let PassInputs { config, pods, interval, stop, profiles } = node;
     loop {
         let began = Instant::now();
-        {
-            // The profiles stay stored for a new pinner after a panic.
-            let mut profiles = profiles.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(new) = profiles.1.clone().filter(|_| is_first || profiles.0) {
-                pinner.set_profiles(new);
-            }
-            (profiles.0, is_first) = (false, false);
+        if let Some(new) = profiles.try_iter().last() {
+            config.profiles = new.clone();
+            pinner.set_profiles(new);
         }
         report(match pods().filter(|_| !pinner.awaits_report()) {
             Some(NodePods { index, exclusive, policy }) => {

@@ -14,7 +14,7 @@ use kernel_text::{CgroupVersion, CpuSet, WeightRule};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
 use kubepods::{ExclusiveCpus, PodIndex, PodNames, Reported};
 use pinning::{NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus, Round};
-use placement::{Profile, Profiles, Reason, Settings};
+use placement::{Profile, Profiles, QosClass, Reason, Selector, Settings};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 
 /// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs
@@ -141,6 +141,13 @@ fn none() -> Profiles {
     Profiles::default()
 }
 
+/// The class LSR for pods of the namespace `shop`.
+fn shop_is_lsr() -> Profiles {
+    let selector = Selector { namespaces: vec!["shop".into()], ..Selector::default() };
+    let (name, qos_class) = ("shop".into(), Some(QosClass::Lsr));
+    Profiles::new(vec![Profile { name, selector, qos_class, resource_spec: None }]).unwrap()
+}
+
 #[test]
 fn observe_mode_plans_and_leaves_no_file_behind() {
     let files = Files::new();
@@ -195,25 +202,15 @@ fn a_profile_speaks_for_pods_without_a_label() {
     let files = Files::new();
     let mut pod = files.pod("web", "", 2000);
     pod.labels.clear();
-    let profile = Profile {
-        name: "shop".into(),
-        selector: placement::Selector {
-            namespaces: vec!["shop".into()],
-            ..placement::Selector::default()
-        },
-        qos_class: Some(placement::QosClass::Lsr),
-        resource_spec: None,
-    };
     assert_eq!(pins(&pass(&mut files.pinner(none()), std::slice::from_ref(&pod))), [""; 0]);
-    let profiles = Profiles::new(vec![profile]).unwrap();
     assert_eq!(
-        pins(&pass(&mut files.pinner(profiles.clone()), std::slice::from_ref(&pod))),
+        pins(&pass(&mut files.pinner(shop_is_lsr()), std::slice::from_ref(&pod))),
         ["web LSR 0-1"]
     );
     // Profiles that change while the pinner runs.
     let mut pinner = files.pinner(none());
     assert_eq!(pins(&pass(&mut pinner, std::slice::from_ref(&pod))), [""; 0]);
-    pinner.set_profiles(profiles);
+    pinner.set_profiles(shop_is_lsr());
     assert_eq!(pins(&pass(&mut pinner, std::slice::from_ref(&pod))), ["web LSR 0-1"]);
 }
 
@@ -468,26 +465,30 @@ fn a_missing_kubepods_cgroup_is_reported() {
 #[test]
 fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
     let files = Files::new();
-    let pods = || Some(NodePods::default());
+    let mut pod = files.pod("web", "", 2000);
+    pod.labels.clear();
+    let index = Arc::new(PodIndex::build(&PodIndex::default(), vec![pod.into()], []));
+    let pods = move || Some(NodePods { index: Arc::clone(&index), ..NodePods::default() });
     let (sender, rounds) = std::sync::mpsc::channel();
-    let mut passes = 0;
+    let mut has_panicked = false;
     let report = move |round| {
-        let name = match round {
-            Round::Waited => "waited",
-            Round::Panicked => "panicked",
-            Round::Passed(_) => {
-                passes += 1;
-                assert!(passes != 2, "on purpose");
-                "passed"
-            }
+        let seen = match round {
+            Round::Waited => "waited".to_owned(),
+            Round::Panicked => "panicked".to_owned(),
+            Round::Passed(report) => pins(&report).concat(),
         };
-        let _ = sender.send(name);
+        let is_pinned = seen.starts_with("web");
+        let _ = sender.send(seen);
+        if is_pinned && !has_panicked {
+            has_panicked = true;
+            panic!("on purpose");
+        }
     };
     let interval = Duration::from_millis(100);
-    let _running =
-        pinning::spawn(files.pinner(Profiles::default()), pods, interval, report).unwrap();
-    let seen: Vec<&str> = rounds.iter().take(3).collect();
-    assert_eq!(seen, ["passed", "panicked", "passed"]);
+    let running = pinning::spawn(files.pinner(none()), pods, interval, report).unwrap();
+    running.set_profiles(shop_is_lsr());
+    let seen: Vec<String> = rounds.iter().skip_while(String::is_empty).take(3).collect();
+    assert_eq!(seen, ["web LSR 0-1", "panicked", "web LSR 0-1"], "with the profiles set last");
 }
 
 /// Path of the cgroup of the pod's only container.
