@@ -95,6 +95,7 @@ impl Files {
                 cpu_manager_state: self.path("cpu_manager_state"),
             },
             owner_namespaces: vec!["kube-system".to_owned()],
+            reconcile_interval: Duration::MAX,
             descriptors: 1000,
             reserved: CpuSet::new(),
             settings: Settings::default(),
@@ -594,6 +595,25 @@ fn pods_are_seen_while_another_user_of_the_tree_hangs() {
     let added = changes.iter().filter(|change| matches!(change, Change::Added(_)));
     // The mount's root, kubepods, two QoS levels, the pod and its container.
     assert_eq!(added.count(), 6);
+}
+
+#[test]
+fn a_pass_walks_the_tree_after_the_reconcile_interval() {
+    for (reconcile_interval, walks) in [(Duration::ZERO, true), (Duration::MAX, false)] {
+        let files = Files::new();
+        let options = TreeOptions { other_roots: true, ..TreeOptions::default() };
+        let tree = KubepodsTree::new(files.path("cgroup"), CgroupVersion::V2, options);
+        let config = PinnerConfig { reconcile_interval, ..files.config(none()) };
+        let mut pinner = Pinner::on(&tree, config).unwrap();
+        pass(&mut pinner, &[]);
+        let began = Instant::now();
+        pass(&mut pinner, &[]);
+        // Another user walks only if the second pass did not.
+        let (now, mut changes) = (Instant::now(), Vec::new());
+        let mut user = tree.subscribe(Interests::COUNTERS).unwrap();
+        let is_old = user.reconcile(now, now - began, &mut changes);
+        assert_eq!(is_old, !walks, "{reconcile_interval:?}");
+    }
 }
 
 #[test]

@@ -36,10 +36,6 @@ use mode::{Mode, Why};
 use record::{Found, Record};
 use strays::StraySearch;
 
-/// Maximum age of the last walk of the tree by any of its users; a walk finds cgroups missed by
-/// inotify.
-const WALK_EVERY: Duration = Duration::from_secs(30);
-
 /// Cgroups and files of the node.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -66,6 +62,9 @@ pub struct PinnerConfig {
     pub node: NodeConfig,
     /// Namespaces whose pods may be agents that place containers.
     pub owner_namespaces: Vec<String>,
+    /// Maximum age of the last walk of the cgroup tree by any of its users; a walk finds cgroups
+    /// missed by inotify.
+    pub reconcile_interval: Duration,
     /// Maximum number of cpuset files kept open; beyond that, files are opened for each read.
     pub descriptors: usize,
     /// CPUs reserved for the host.
@@ -415,7 +414,7 @@ impl Pinner {
             self.strays.after_loss();
             tracing::info!(online = %self.machine.topology.online(), "online CPUs changed");
         }
-        let walked = self.tree.reconcile(now, WALK_EVERY).walked;
+        let walked = self.tree.reconcile(now, self.config.reconcile_interval).walked;
         self.strays.refresh(now, walked);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kernel_text::CpuSet;
 use kubepods::PodIndex;
@@ -195,6 +196,7 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
             cpu_manager_state: state.join("cpu_manager_state"),
         },
         owner_namespaces: vec!["kube-system".to_owned()],
+        reconcile_interval: Duration::from_secs(30),
         descriptors: 1000,
         reserved: CpuSet::new(),
         settings: Settings { share_floor: 1, ..Settings::default() },
