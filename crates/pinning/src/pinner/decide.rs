@@ -1,4 +1,4 @@
-//! One pass as a pure function. Input: the mode and the state read. Output: the next mode, the
+//! One pass as a pure function: from the mode and the state read, it computes the next mode, the
 //! steps and the report.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,76 +61,67 @@ pub(super) fn plan_ahead(mode: &Mode, inputs: &Inputs<'_>) -> Option<Planned> {
     plan_from(mode, inputs, inputs.record.planned.clone(), inputs.last).ok()
 }
 
-/// One pass. `mode` already reflects the obstacles ([`Mode::with_obstacle`]).
-pub(super) fn pass(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Option<Work>, PassReport) {
-    let (mode, work) = work(mode, inputs);
-    match work {
+/// One pass. `mode` already reflects the obstacles ([`Mode::update`]); it changes only if the node
+/// steps back.
+pub(super) fn pass(mode: &mut Mode, inputs: &Inputs<'_>) -> (Option<Work>, PassReport) {
+    match work(mode, inputs) {
         Ok(work) => {
-            let status = mode.status();
-            let pools = Some(work.planned.plan.pools.clone());
-            (mode, Some(work), PassReport { status, pools, ..PassReport::idle(String::new()) })
+            let (status, pools) = (mode.status(), Some(work.planned.plan.pools.clone()));
+            (Some(work), PassReport { status, pools, ..PassReport::idle(String::new()) })
         }
-        Err(error) => (mode, None, PassReport::idle(chain(&error))),
+        Err(error) => (None, PassReport::idle(chain(&error))),
     }
 }
 
-fn work(mode: Mode, inputs: &Inputs<'_>) -> (Mode, Result<Work, Error>) {
-    let (planned, adopted) = match planned(&mode, inputs) {
-        Ok(planned) => planned,
-        Err(error) => return (mode, Err(error)),
-    };
-    let rewritten = match &mode {
+fn work(mode: &mut Mode, inputs: &Inputs<'_>) -> Result<Work, Error> {
+    let (planned, adopted) = planned(mode, inputs)?;
+    let rewritten = match mode {
         Mode::Enforcing { granted, .. } => rewritten(granted, inputs, &planned.plan),
-        Mode::Observing { .. } | Mode::SteppedBack { .. } => Vec::new(),
+        _ => Vec::new(),
     };
-    let (mode, stepped_back) = yielding(mode, &rewritten, inputs);
+    let stepped_back = step_back(mode, &rewritten, inputs);
     // Plan again: a paused pod gets another placement.
     let (current, last) = (planned.from.current.clone(), Some(&planned));
-    let work = plan_from(&mode, inputs, current, last).and_then(|planned| {
-        let steps = steps(&mode, inputs, &planned.plan)?;
-        Ok(Work { planned, adopted, rewritten, stepped_back, steps })
-    });
-    (mode, work)
+    let planned = plan_from(mode, inputs, current, last)?;
+    let steps = steps(mode, inputs, &planned.plan)?;
+    Ok(Work { planned, adopted, rewritten, stepped_back, steps })
 }
 
 /// Pauses pods, or the whole node, if another writer keeps rewriting cpusets or if writes keep
-/// failing.
-fn yielding(mode: Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> (Mode, Vec<(Uid, Pause)>) {
-    let Mode::Enforcing { lock, mut granted } = mode else { return (mode, Vec::new()) };
+/// failing. Returns the pods whose pause starts in this pass.
+fn step_back(mode: &mut Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> Vec<(Uid, Pause)> {
+    let Mode::Enforcing { granted, .. } = mode else { return Vec::new() };
     let (view, now) = (inputs.view, inputs.now);
     for (uid, cgroups) in rewritten {
         cgroups.iter().for_each(|(path, _)| granted.repairs.rewritten(uid, path.clone(), now));
     }
     view.unreadable.keys().for_each(|uid| granted.repairs.failed(uid, now));
     let pauses = granted.repairs.judge(&view.pods.iter().map(|pod| &pod.uid).collect(), now);
-    match pauses.node {
-        Some(pause) => (Mode::SteppedBack { lock, granted, pause }, Vec::new()),
-        None => (Mode::Enforcing { lock, granted }, pauses.pods),
+    if let Some(pause) = pauses.node {
+        mode.step_back(pause);
     }
+    pauses.pods
 }
 
 fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Error> {
-    let Inputs { view, record, .. } = inputs;
-    let (granted, placements) = match mode {
-        Mode::Observing { .. } => return Ok(Vec::new()),
+    let (view, held) = (inputs.view, &inputs.record.committed.held);
+    let (granted, held, placements) = match mode {
         Mode::Enforcing { granted, .. } => {
             let paused = granted.repairs.paused(inputs.now);
             let is_left_alone =
                 |uid: &Uid| paused.contains_key(uid) || view.unreadable.contains_key(uid);
             let enforced = plan.placements.iter().filter(|(uid, _)| !is_left_alone(uid));
-            (granted, enforced.map(|(uid, placement)| (uid.clone(), placement.clone())).collect())
+            (granted, held.clone(), enforced.map(clone).collect())
         }
-        Mode::SteppedBack { granted, .. } => (granted, BTreeMap::new()),
-    };
-    let held = match mode {
-        // Existing pods keep their exclusive CPUs.
-        Mode::SteppedBack { .. } => {
+        Mode::SteppedBack { granted, .. } => {
+            // Existing pods keep their exclusive CPUs.
             let is_over = |uid: &Uid| {
                 plan.placements.get(uid).is_none_or(|placement| !placement.class.is_exclusive())
             };
-            record.committed.held.iter().filter(|(uid, _)| is_over(uid)).map(clone).collect()
+            let over = held.iter().filter(|(uid, _)| is_over(uid));
+            (granted, over.map(clone).collect(), BTreeMap::new())
         }
-        Mode::Enforcing { .. } | Mode::Observing { .. } => record.committed.held.clone(),
+        Mode::Observing(_) | Mode::Suspended { .. } | Mode::Drained => return Ok(Vec::new()),
     };
     let transition = Transition {
         hierarchy: &view.hierarchy,
@@ -167,8 +158,8 @@ fn widened(granted: &Granted, view: &View, pod: &PodCgroups, cpus: &CpuSet) -> V
     widen_steps(&view.hierarchy, pod, cpus, |cgroup| widens.contains_key(&*cgroup.path))
 }
 
-fn clone((uid, holding): (&Uid, &Holding)) -> (Uid, Holding) {
-    (uid.clone(), holding.clone())
+fn clone<T: Clone>((uid, of_pod): (&Uid, &T)) -> (Uid, T) {
+    (uid.clone(), of_pod.clone())
 }
 
 /// The plan and, if it is the first one after a lost checkpoint, the cgroups that are already
@@ -212,7 +203,7 @@ fn plan_from(
 /// exclusive CPUs.
 fn withheld(mode: &Mode, inputs: &Inputs<'_>) -> BTreeSet<Uid> {
     match mode {
-        Mode::Observing { .. } => BTreeSet::new(),
+        Mode::Observing(_) | Mode::Suspended { .. } | Mode::Drained => BTreeSet::new(),
         Mode::Enforcing { .. } => {
             let unreadable = inputs.view.unreadable.keys().cloned();
             mode.paused(inputs.now).into_keys().chain(unreadable).collect()
@@ -363,9 +354,9 @@ mod tests {
             kubelet: Kubelet::default(),
             last,
         };
-        let mode = || Mode::Observing { why: Why::Configured, lock: None };
+        let mode = || Mode::Observing(Why::Configured);
         let plan =
-            |claims: &[Pod], last| pass(mode(), &inputs(claims, last)).1.unwrap().planned.plan;
+            |claims: &[Pod], last| pass(&mut mode(), &inputs(claims, last)).0.unwrap().planned.plan;
         let pods = [claim("first"), claim("started")];
         let ahead = plan_ahead(&mode(), &inputs(&pods[..1], None)).unwrap();
         assert!(Arc::ptr_eq(&plan(&pods[..1], Some(&ahead)), &ahead.plan));

@@ -36,13 +36,13 @@ impl Pinner {
     ) {
         self.report_rewritten(work, pods, report);
         report_stepped_back(work, pods, report);
-        if matches!(self.mode, Mode::Observing { .. }) {
+        if self.mode.granted().is_none() {
             return;
         }
         match self.transition(view, work, pods, report, trace) {
             Ok(failed) => {
                 let now = Instant::now();
-                if let Some(granted) = self.mode.granted() {
+                if let Some(granted) = self.mode.granted_mut() {
                     failed.iter().for_each(|uid| granted.repairs.failed(uid, now));
                 }
             }
@@ -92,11 +92,11 @@ impl Pinner {
             trace(Trace::Committed);
             failed = carried.failed.into_keys().collect();
         }
-        let enforced = self.mode.paused(Instant::now());
+        let paused = self.mode.paused(Instant::now());
         if let Mode::Enforcing { granted, .. } = &mut self.mode {
             let is_enforced = |uid: &Uid| {
                 !failed.contains(uid)
-                    && !enforced.contains_key(uid)
+                    && !paused.contains_key(uid)
                     && !view.unreadable.contains_key(uid)
             };
             granted.establish(view, plan, &self.record.checkpoint.written, is_enforced);
@@ -145,7 +145,7 @@ impl Pinner {
     /// Whether a grant has waited long enough for another pod to leave its CPUs. It is then made
     /// nevertheless, and the overlap is counted.
     fn has_waited_long(&mut self, step: &Step) -> bool {
-        let (Step::Grant { uid, .. }, Some(granted)) = (step, self.mode.granted()) else {
+        let (Step::Grant { uid, .. }, Some(granted)) = (step, self.mode.granted_mut()) else {
             return false;
         };
         let waited = granted.waits.entry(uid.clone()).or_default();
@@ -156,7 +156,7 @@ impl Pinner {
     /// Records the result of a step.
     fn note(&mut self, view: &View, step: &Step) {
         let written = &self.record.checkpoint.written;
-        let Some(granted) = self.mode.granted() else { return };
+        let Some(granted) = self.mode.granted_mut() else { return };
         match step {
             Step::Write { path, effective, .. } => {
                 if let (Some((_, inode)), Some(was)) = (view.seen.get(path), written.get(path)) {
@@ -200,11 +200,7 @@ impl Pinner {
     /// Records the original CPUs of the cgroups about to be written, and the nested cpusets that
     /// will be narrowed.
     fn record_originals(&mut self, view: &View, steps: &[Step]) {
-        let no_grants = Granted::default();
-        let granted = match &self.mode {
-            Mode::Enforcing { granted, .. } | Mode::SteppedBack { granted, .. } => granted,
-            Mode::Observing { .. } => &no_grants,
-        };
+        let Some(granted) = self.mode.granted() else { return };
         let Checkpoint { written, narrowed, .. } = &mut self.record.checkpoint;
         written
             .retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));

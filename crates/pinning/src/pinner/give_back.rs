@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use kubepods::PodIndex;
 
-use super::mode::Mode;
 use super::{Pinner, chain};
 use crate::checkpoint::{Checkpoint, Pin};
 use crate::decision::{Decision, PodOutcome};
@@ -32,7 +31,7 @@ impl Pinner {
         if containers.clone().any(|cgroup| cgroup.effective.is_empty()) {
             self.strays.after_loss();
         }
-        if matches!(self.mode, Mode::Observing { .. }) || !self.strays.take() {
+        if self.mode.granted().is_none() || !self.strays.take() {
             return;
         }
         let is_settled =

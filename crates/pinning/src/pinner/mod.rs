@@ -255,7 +255,7 @@ impl Pinner {
                 );
             }
             self.record.clear();
-            self.mode = Mode::Observing { why: Why::Drained, lock: None };
+            self.mode = Mode::Drained;
         }
         PassReport::idle(chain(error))
     }
@@ -273,7 +273,8 @@ impl Pinner {
         let view = self.tree.view(&self.machine.possible)?;
         let drained = self.drain_if_requested(&view, pods);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
-        self.apply_obstacle(obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view)), began);
+        let obstacle = obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view));
+        self.mode.update(obstacle, began, || take_lock(&self.config.node.state_dir));
         let (work, mut report) = self.decide(&view, pods, kubelet, began);
         report.take_in(drained);
         if let Some(work) = work {
@@ -296,16 +297,15 @@ impl Pinner {
         now: Instant,
     ) -> (Option<Work>, PassReport) {
         let admission = self.config.admission.clone();
-        let mode = std::mem::take(&mut self.mode);
         if let Some(admission) = &admission {
             let (claims, reserved) = self.requests(view, pods, Some(&mut *admission.lock()), now);
-            let inputs = self.inputs(view, claims, reserved, kubelet.clone(), now);
-            self.last.planned = plan_ahead(&mode, &inputs);
+            let (mode, inputs) = self.mode_and_inputs(view, claims, reserved, kubelet.clone(), now);
+            self.last.planned = plan_ahead(mode, &inputs);
         }
         let mut admitted = admission.as_ref().map(Admission::lock);
         let (claims, reserved) = self.requests(view, pods, admitted.as_deref_mut(), now);
-        let (mode, work, report) = pass(mode, &self.inputs(view, claims, reserved, kubelet, now));
-        self.mode = mode;
+        let (mode, inputs) = self.mode_and_inputs(view, claims, reserved, kubelet, now);
+        let (work, report) = pass(mode, &inputs);
         if let (Some(state), Some(work)) = (&mut admitted, &work)
             && report.status == PinningStatus::Enforcing
         {
@@ -331,15 +331,16 @@ impl Pinner {
         (claims, reservations.into_iter().map(|(uid, one)| (uid, one.holding)).collect())
     }
 
-    fn inputs<'a>(
-        &'a self,
+    /// The mode and the inputs of the pass, which borrow different fields.
+    fn mode_and_inputs<'a>(
+        &'a mut self,
         view: &'a View,
         claims: Vec<Pod>,
         reserved: BTreeMap<Uid, Holding>,
         kubelet: Kubelet,
         now: Instant,
-    ) -> Inputs<'a> {
-        Inputs {
+    ) -> (&'a mut Mode, Inputs<'a>) {
+        let inputs = Inputs {
             now,
             rules: &self.rules,
             machine: &self.machine,
@@ -349,7 +350,8 @@ impl Pinner {
             record: &self.record,
             kubelet,
             last: self.last.planned.as_ref(),
-        }
+        };
+        (&mut self.mode, inputs)
     }
 
     /// Carries out the work of a pass, and completes the report with the results.
@@ -423,14 +425,16 @@ impl Pinner {
     /// written must restore it. If this agent never wrote, `cpuwarden drain` itself restores.
     fn drain_if_requested(&mut self, view: &View, pods: &PodIndex) -> PassReport {
         let mut report = PassReport::idle(String::new());
-        let is_over = matches!(self.mode, Mode::Observing { why: Why::Drained, .. });
-        if self.config.enforce && !is_over && DrainRequest::of(&self.config.node.state_dir).exists()
+        let is_drained = matches!(self.mode, Mode::Drained);
+        if self.config.enforce
+            && !is_drained
+            && DrainRequest::of(&self.config.node.state_dir).exists()
         {
             self.close_admission(view);
             if self.mode.has_lock() {
                 self.drain(view, pods, &mut report);
             }
-            self.mode = Mode::Observing { why: Why::Drained, lock: None };
+            self.mode = Mode::Drained;
         }
         report
     }
@@ -453,17 +457,5 @@ impl Pinner {
         Some(Why::Obstacle(format!(
             "{level} is restricted to CPUs {cpus}: another program places containers on this node"
         )))
-    }
-
-    /// Applies the obstacle to the mode; takes the lock if only the lock is missing.
-    fn apply_obstacle(&mut self, mut obstacle: Option<Why>, now: Instant) {
-        let mut mode = std::mem::take(&mut self.mode);
-        if obstacle.is_none() && mode.lacks_lock() {
-            match take_lock(&self.config.node.state_dir) {
-                Ok(lock) => mode = Mode::Observing { why: Why::NotStarted, lock: Some(lock) },
-                Err(error) => obstacle = Some(Why::Obstacle(chain(&error))),
-            }
-        }
-        self.mode = mode.with_obstacle(obstacle, now);
     }
 }

@@ -1,28 +1,34 @@
 //! Whether cpusets are written, as an enum: each variant has the state that its mode needs.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
+use std::{fmt, mem};
 
 use kernel_text::CpuSet;
 use placement::Uid;
+use state_dir::Lock;
 
+use super::chain;
+use crate::Result;
 use crate::repairs::{Pause, PauseCause, Repairs};
 use crate::report::PinningStatus;
-use state_dir::Lock;
 
 /// Whether cpusets are written.
 #[derive(Debug)]
 pub(super) enum Mode {
-    /// Plans only. If it enforced before, it still holds the lock, because it must restore what it
-    /// wrote.
-    Observing { why: Why, lock: Option<Lock> },
+    /// Plans only, and does not hold the lock.
+    Observing(Why),
+    /// Plans only since an obstacle has ended enforcement. Still holds the lock, because it must
+    /// restore what it wrote.
+    Suspended { lock: Lock, why: Why },
     /// Enforces: writes cpusets.
     Enforcing { lock: Lock, granted: Granted },
     /// Pauses on the whole node: grants nothing and narrows nothing, but still gives back released
     /// CPUs. Lasts for `pause`.
     SteppedBack { lock: Lock, granted: Granted, pause: Pause },
+    /// Plans only, after `cpuwarden drain`; lasts until the agent is restarted.
+    Drained,
 }
 
 /// Reason not to write cpusets.
@@ -34,8 +40,6 @@ pub(super) enum Why {
     Configured,
     /// Another owner of cpusets, or a node in an unknown state.
     Obstacle(String),
-    /// Drained by `cpuwarden drain`; lasts until the agent is restarted.
-    Drained,
 }
 
 /// State of enforcement.
@@ -63,69 +67,103 @@ pub(super) struct Established {
 
 impl Default for Mode {
     fn default() -> Self {
-        Self::Observing { why: Why::NotStarted, lock: None }
+        Self::Observing(Why::NotStarted)
     }
 }
 
 impl Mode {
-    /// The mode for a pass at `now`, with this obstacle or none.
-    pub(super) fn with_obstacle(self, obstacle: Option<Why>, now: Instant) -> Self {
-        match (self, obstacle) {
-            (drained @ Self::Observing { why: Why::Drained, .. }, _) => drained,
-            (Self::Enforcing { lock, .. } | Self::SteppedBack { lock, .. }, Some(why)) => {
-                Self::Observing { why, lock: Some(lock) }
-            }
-            (Self::Observing { lock, .. }, Some(why)) => Self::Observing { why, lock },
-            (Self::Observing { lock: Some(lock), .. }, None) => {
-                Self::Enforcing { lock, granted: Granted::default() }
-            }
+    /// Changes to the mode of a pass at `now`, with this obstacle or none. Calls `take_lock` if only
+    /// the lock is missing.
+    pub(super) fn update(
+        &mut self,
+        obstacle: Option<Why>,
+        now: Instant,
+        take_lock: impl FnOnce() -> Result<Lock>,
+    ) {
+        *self = match (mem::take(self), obstacle) {
+            (Self::Drained, _) => Self::Drained,
+            (Self::Observing(_), Some(why)) => Self::Observing(why),
+            (Self::Observing(_), None) => match take_lock() {
+                Ok(lock) => Self::enforcing(lock),
+                Err(error) => Self::Observing(Why::Obstacle(chain(&error))),
+            },
+            (
+                Self::Suspended { lock, .. }
+                | Self::Enforcing { lock, .. }
+                | Self::SteppedBack { lock, .. },
+                Some(why),
+            ) => Self::Suspended { lock, why },
+            (Self::Suspended { lock, .. }, None) => Self::enforcing(lock),
             (Self::SteppedBack { lock, granted, pause }, None) if now >= pause.until() => {
                 Self::Enforcing { lock, granted }
             }
-            // Without the lock, `why` names its holder.
-            (unchanged, None) => unchanged,
-        }
+            (unchanged @ (Self::Enforcing { .. } | Self::SteppedBack { .. }), None) => unchanged,
+        };
     }
 
-    /// Whether the lock must be taken before a pass without obstacles.
-    pub(super) fn lacks_lock(&self) -> bool {
-        matches!(self, Self::Observing { lock: None, why } if *why != Why::Drained)
+    fn enforcing(lock: Lock) -> Self {
+        Self::Enforcing { lock, granted: Granted::default() }
+    }
+
+    /// Pauses enforcement on the whole node.
+    pub(super) fn step_back(&mut self, pause: Pause) {
+        *self = match mem::take(self) {
+            Self::Enforcing { lock, granted } => Self::SteppedBack { lock, granted, pause },
+            unchanged => unchanged,
+        };
     }
 
     /// The lock, if this agent holds it.
     pub(super) fn lock(&mut self) -> Option<&mut Lock> {
         match self {
-            Self::Observing { lock, .. } => lock.as_mut(),
-            Self::Enforcing { lock, .. } | Self::SteppedBack { lock, .. } => Some(lock),
+            Self::Suspended { lock, .. }
+            | Self::Enforcing { lock, .. }
+            | Self::SteppedBack { lock, .. } => Some(lock),
+            Self::Observing(_) | Self::Drained => None,
         }
     }
 
     /// Whether this agent holds the lock, and so may write.
     pub(super) fn has_lock(&self) -> bool {
-        !matches!(self, Self::Observing { lock: None, .. })
+        !matches!(self, Self::Observing(_) | Self::Drained)
     }
 
     /// State of enforcement, if this agent enforces or is paused.
-    pub(super) fn granted(&mut self) -> Option<&mut Granted> {
+    pub(super) fn granted(&self) -> Option<&Granted> {
         match self {
             Self::Enforcing { granted, .. } | Self::SteppedBack { granted, .. } => Some(granted),
-            Self::Observing { .. } => None,
+            Self::Observing(_) | Self::Suspended { .. } | Self::Drained => None,
         }
     }
 
-    /// Pods that are paused at `now`.
+    /// As [`Mode::granted`], to change it.
+    pub(super) fn granted_mut(&mut self) -> Option<&mut Granted> {
+        match self {
+            Self::Enforcing { granted, .. } | Self::SteppedBack { granted, .. } => Some(granted),
+            Self::Observing(_) | Self::Suspended { .. } | Self::Drained => None,
+        }
+    }
+
+    /// Pods that are paused at `now`; none while the whole node is.
     pub(super) fn paused(&self, now: Instant) -> BTreeMap<Uid, PauseCause> {
         match self {
             Self::Enforcing { granted, .. } => granted.repairs.paused(now),
-            Self::Observing { .. } | Self::SteppedBack { .. } => BTreeMap::new(),
+            Self::Observing(_)
+            | Self::Suspended { .. }
+            | Self::SteppedBack { .. }
+            | Self::Drained => BTreeMap::new(),
         }
     }
 
     pub(super) fn status(&self) -> PinningStatus {
+        let observing = PinningStatus::Observing;
         match self {
             Self::Enforcing { .. } => PinningStatus::Enforcing,
-            Self::Observing { why, .. } => PinningStatus::Observing(why.to_string()),
-            Self::SteppedBack { pause, .. } => PinningStatus::Observing(format!("paused: {pause}")),
+            Self::Observing(why) | Self::Suspended { why, .. } => observing(why.to_string()),
+            Self::SteppedBack { pause, .. } => observing(format!("paused: {pause}")),
+            Self::Drained => {
+                observing("drained by an operator; restart the agent to resume".to_owned())
+            }
         }
     }
 
@@ -135,25 +173,22 @@ impl Mode {
         &self,
         now: Instant,
     ) -> BTreeMap<(&'static str, &'static str), usize> {
-        let mut counts = BTreeMap::new();
+        let node = |reason| BTreeMap::from([(("node", reason), 1)]);
         match self {
+            Self::Observing(Why::Configured) => BTreeMap::new(),
+            Self::Observing(Why::NotStarted | Why::Obstacle(_)) | Self::Suspended { .. } => {
+                node("obstacle")
+            }
             Self::Enforcing { .. } => {
-                self.paused(now)
-                    .values()
-                    .for_each(|cause| *counts.entry(("pod", cause.as_str())).or_default() += 1);
+                let mut pods = BTreeMap::new();
+                for cause in self.paused(now).values() {
+                    *pods.entry(("pod", cause.as_str())).or_default() += 1;
+                }
+                pods
             }
-            Self::SteppedBack { pause, .. } => {
-                counts.insert(("node", pause.cause.as_str()), 1);
-            }
-            Self::Observing { why: Why::Configured, .. } => {}
-            Self::Observing { why: Why::Drained, .. } => {
-                counts.insert(("node", "drained"), 1);
-            }
-            Self::Observing { .. } => {
-                counts.insert(("node", "obstacle"), 1);
-            }
+            Self::SteppedBack { pause, .. } => node(pause.cause.as_str()),
+            Self::Drained => node("drained"),
         }
-        counts
     }
 }
 
@@ -163,7 +198,6 @@ impl fmt::Display for Why {
             Self::NotStarted => out.write_str("no pass has completed yet"),
             Self::Configured => out.write_str("--pinning=observe"),
             Self::Obstacle(what) => out.write_str(what),
-            Self::Drained => out.write_str("drained by an operator; restart the agent to resume"),
         }
     }
 }
@@ -173,64 +207,142 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
+    use tempfile::TempDir;
+
     use super::*;
-    use crate::take_lock;
+    use crate::{Error, take_lock};
 
-    fn obstacle() -> Option<Why> {
-        Some(Why::Obstacle("koordlet".to_owned()))
+    /// Maker of a mode, from a directory for its lock and the time at which its pause began.
+    type Make = fn(&TempDir, Instant) -> Mode;
+
+    /// A mode with its reason, and whether it holds the lock.
+    type Shown = (&'static str, bool);
+    /// Values of the labels `scope` and `reason`.
+    type Labels = (&'static str, &'static str);
+
+    fn not_started(_: &TempDir, _: Instant) -> Mode {
+        Mode::default()
     }
 
-    fn enforcing(directory: &tempfile::TempDir) -> Mode {
-        Mode::Enforcing { lock: take_lock(directory.path()).unwrap(), granted: Granted::default() }
+    fn configured(_: &TempDir, _: Instant) -> Mode {
+        Mode::Observing(Why::Configured)
     }
 
-    /// The mode while the node is paused because of most of its pods.
-    fn stepped_back(directory: &tempfile::TempDir, now: Instant) -> Mode {
-        let Mode::Enforcing { lock, mut granted } = enforcing(directory) else {
-            panic!("it enforces")
-        };
+    fn observing(_: &TempDir, _: Instant) -> Mode {
+        Mode::Observing(obstacle("static"))
+    }
+
+    fn suspended(place: &TempDir, _: Instant) -> Mode {
+        Mode::Suspended { lock: take_lock(place.path()).unwrap(), why: obstacle("static") }
+    }
+
+    fn enforcing(place: &TempDir, _: Instant) -> Mode {
+        Mode::enforcing(take_lock(place.path()).unwrap())
+    }
+
+    /// Paused for a minute because of most of its pods.
+    fn stepped_back(place: &TempDir, now: Instant) -> Mode {
+        let mut mode = enforcing(place, now);
         let pods: Vec<Uid> = ["a", "b"].map(Uid::from).into();
+        let repairs = &mut mode.granted_mut().unwrap().repairs;
         for uid in &pods {
-            (0..6).for_each(|_| granted.repairs.failed(uid, now));
+            (0..6).for_each(|_| repairs.failed(uid, now));
         }
-        let pause = granted.repairs.judge(&pods.iter().collect::<BTreeSet<_>>(), now).node.unwrap();
-        Mode::SteppedBack { lock, granted, pause }
+        let pause = repairs.judge(&pods.iter().collect::<BTreeSet<_>>(), now).node.unwrap();
+        mode.step_back(pause);
+        mode
+    }
+
+    fn drained(_: &TempDir, _: Instant) -> Mode {
+        Mode::Drained
+    }
+
+    fn obstacle(what: &str) -> Why {
+        Why::Obstacle(what.to_owned())
+    }
+
+    fn show(mode: &Mode) -> (String, bool) {
+        let name = match mode {
+            Mode::Observing(why) => format!("observing: {why}"),
+            Mode::Suspended { why, .. } => format!("suspended: {why}"),
+            Mode::Enforcing { .. } => "enforcing".to_owned(),
+            Mode::SteppedBack { .. } => "stepped back".to_owned(),
+            Mode::Drained => "drained".to_owned(),
+        };
+        (name, mode.has_lock())
+    }
+
+    /// The mode `seconds` later, after a pass with this obstacle or none.
+    fn after(make: Make, obstacle: Option<Why>, seconds: u64) -> (String, bool) {
+        let (place, now) = (tempfile::tempdir().unwrap(), Instant::now());
+        let mut mode = make(&place, now);
+        let take_lock = || take_lock(place.path());
+        mode.update(obstacle, now + Duration::from_secs(seconds), take_lock);
+        show(&mode)
     }
 
     #[test]
-    fn an_obstacle_stops_writes_and_its_end_resumes_them() {
-        let (directory, now) = (tempfile::tempdir().unwrap(), Instant::now());
-        let observing = enforcing(&directory).with_obstacle(obstacle(), now);
-        assert_eq!(observing.status(), PinningStatus::Observing("koordlet".to_owned()));
-        assert_eq!(observing.stepped_back(now), [(("node", "obstacle"), 1)].into());
-        assert!(observing.has_lock(), "what it wrote is its own to give back");
-        assert_eq!(observing.with_obstacle(None, now).status(), PinningStatus::Enforcing);
+    fn an_obstacle_ends_enforcement_and_its_end_resumes_it() {
+        let enforces = ("enforcing", true);
+        let table: [(Make, Shown, Shown); 7] = [
+            // Before, with an obstacle, without one.
+            (not_started, ("observing: koordlet", false), enforces),
+            (configured, ("observing: koordlet", false), enforces),
+            (observing, ("observing: koordlet", false), enforces),
+            (suspended, ("suspended: koordlet", true), enforces),
+            (enforcing, ("suspended: koordlet", true), enforces),
+            (stepped_back, ("suspended: koordlet", true), ("stepped back", true)),
+            (drained, ("drained", false), ("drained", false)),
+        ];
+        for (row, (make, obstructed, free)) in table.into_iter().enumerate() {
+            let to_text = |(name, has_lock): Shown| (name.to_owned(), has_lock);
+            let with_obstacle = after(make, Some(obstacle("koordlet")), 0);
+            assert_eq!(with_obstacle, to_text(obstructed), "row {row}");
+            assert_eq!(after(make, None, 0), to_text(free), "row {row}");
+        }
     }
 
     #[test]
     fn stepping_back_ends_after_its_pause_and_not_before() {
-        let (directory, now) = (tempfile::tempdir().unwrap(), Instant::now());
-        let mode = stepped_back(&directory, now);
-        assert_eq!(mode.stepped_back(now), [(("node", "write_failed"), 1)].into());
-        let mode = mode.with_obstacle(None, now + Duration::from_secs(59));
-        assert!(
-            matches!(mode.status(), PinningStatus::Observing(why) if why.contains("next attempt in 1 min"))
-        );
-        assert_eq!(
-            mode.with_obstacle(None, now + Duration::from_secs(60)).status(),
-            PinningStatus::Enforcing
-        );
+        assert_eq!(after(stepped_back, None, 59).0, "stepped back");
+        assert_eq!(after(stepped_back, None, 60).0, "enforcing");
     }
 
     #[test]
-    fn no_writes_without_the_lock_or_after_a_drain() {
-        let now = Instant::now();
-        assert!(Mode::default().lacks_lock());
-        assert_ne!(Mode::default().with_obstacle(None, now).status(), PinningStatus::Enforcing);
-        let drained = Mode::Observing { why: Why::Drained, lock: None }
-            .with_obstacle(None, now)
-            .with_obstacle(obstacle(), now);
-        assert!(!drained.lacks_lock() && !drained.has_lock());
-        assert_eq!(drained.stepped_back(now), [(("node", "drained"), 1)].into());
+    fn a_lock_held_by_another_agent_is_an_obstacle() {
+        let mut mode = Mode::default();
+        mode.update(None, Instant::now(), || Err(Error::Locked("/state/lock".into())));
+        let (name, has_lock) = show(&mode);
+        assert!(name.contains("observing: another cpuwarden has locked /state/lock"), "{name}");
+        assert!(!has_lock);
+    }
+
+    #[test]
+    fn each_mode_has_its_status_and_its_labels() {
+        let table: [(Make, &str, &[Labels]); 7] = [
+            (not_started, "observing: no pass has completed yet", &[("node", "obstacle")]),
+            (configured, "observing: --pinning=observe", &[]),
+            (observing, "observing: static", &[("node", "obstacle")]),
+            (suspended, "observing: static", &[("node", "obstacle")]),
+            (enforcing, "enforcing", &[]),
+            (
+                stepped_back,
+                "observing: paused: failed to write the cpusets; next attempt in 1 min",
+                &[("node", "write_failed")],
+            ),
+            (
+                drained,
+                "observing: drained by an operator; restart the agent to resume",
+                &[("node", "drained")],
+            ),
+        ];
+        for (make, status, labels) in table {
+            let (place, now) = (tempfile::tempdir().unwrap(), Instant::now());
+            let mode = make(&place, now);
+            assert_eq!(mode.status().to_string(), status);
+            let counts: Vec<_> = mode.stepped_back(now).into_iter().collect();
+            let expected: Vec<_> = labels.iter().map(|&labels| (labels, 1)).collect();
+            assert_eq!(counts, expected, "{status}");
+        }
     }
 }
