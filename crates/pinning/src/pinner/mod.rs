@@ -230,15 +230,9 @@ impl Pinner {
             Ok(report) => report,
             Err(error) => self.failed(&error),
         };
-        report.stepped_back = self.mode.stepped_back(began);
+        report.stepped_back = self.mode.stepped_back(&report.status, began);
         self.publish_status(&report.status);
         self.write_status(&report.status);
-        if self.config.enforce
-            && report.status != PinningStatus::Enforcing
-            && report.stepped_back.is_empty()
-        {
-            report.stepped_back.insert(("node", "pass_failed"), 1);
-        }
         report
     }
 

@@ -167,10 +167,11 @@ impl Mode {
         }
     }
 
-    /// Enforcement that is suspended, by the labels `scope` and `reason`: number of pods, or 1 for
-    /// the node.
+    /// Enforcement that is suspended after a pass with this status, by the labels `scope` and
+    /// `reason`: number of pods, or 1 for the node.
     pub(super) fn stepped_back(
         &self,
+        status: &PinningStatus,
         now: Instant,
     ) -> BTreeMap<(&'static str, &'static str), usize> {
         let node = |reason| BTreeMap::from([(("node", reason), 1)]);
@@ -184,7 +185,8 @@ impl Mode {
                 for cause in self.paused(now).values() {
                     *pods.entry(("pod", cause.as_str())).or_default() += 1;
                 }
-                pods
+                let has_failed = *status != PinningStatus::Enforcing;
+                if has_failed && pods.is_empty() { node("pass_failed") } else { pods }
             }
             Self::SteppedBack { pause, .. } => node(pause.cause.as_str()),
             Self::Drained => node("drained"),
@@ -340,9 +342,23 @@ mod tests {
             let (place, now) = (tempfile::tempdir().unwrap(), Instant::now());
             let mode = make(&place, now);
             assert_eq!(mode.status().to_string(), status);
-            let counts: Vec<_> = mode.stepped_back(now).into_iter().collect();
+            let counts: Vec<_> = mode.stepped_back(&mode.status(), now).into_iter().collect();
             let expected: Vec<_> = labels.iter().map(|&labels| (labels, 1)).collect();
             assert_eq!(counts, expected, "{status}");
         }
+    }
+
+    #[test]
+    fn a_failed_pass_is_reported_unless_a_label_explains_it() {
+        let (place, now) = (tempfile::tempdir().unwrap(), Instant::now());
+        let failed = PinningStatus::Observing("no space left on device".to_owned());
+        let mut mode = enforcing(&place, now);
+        assert_eq!(mode.stepped_back(&failed, now), [(("node", "pass_failed"), 1)].into());
+        let (uid, other) = (Uid::from("a"), Uid::from("b"));
+        let repairs = &mut mode.granted_mut().unwrap().repairs;
+        (0..6).for_each(|_| repairs.failed(&uid, now));
+        repairs.judge(&[&uid, &other].into(), now);
+        assert_eq!(mode.stepped_back(&failed, now), [(("pod", "write_failed"), 1)].into());
+        assert_eq!(configured(&place, now).stepped_back(&failed, now), BTreeMap::new());
     }
 }
