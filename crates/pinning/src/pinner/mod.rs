@@ -398,7 +398,11 @@ impl Pinner {
         let Ok(renewed) = take_lock(state_dir) else { return };
         *lock = renewed;
         tracing::warn!(state_dir = %state_dir.display(), "the state directory was removed; creating it again");
-        self.record.unsaved = self.record.checkpoint.write(state_dir, self.tree.mount()).is_err();
+        let written = self.record.checkpoint.write(state_dir, self.tree.mount());
+        self.record.unsaved = written.is_err();
+        if written.is_ok() {
+            self.record.saved = Some(self.record.checkpoint.clone());
+        }
     }
 
     /// Applies CPU hotplug and cgroup changes.
