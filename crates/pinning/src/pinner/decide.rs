@@ -334,14 +334,7 @@ mod tests {
     fn a_pass_plans_again_only_if_its_inputs_have_changed() {
         let (machine, rules) = (machine(), Rules::default());
         let view = view(&machine);
-        let record = Record {
-            checkpoint: Checkpoint::default(),
-            saved: None,
-            unsaved: false,
-            committed: Current::default(),
-            planned: Current::default(),
-            found: Found::Known,
-        };
+        let record = Record::of(Checkpoint::default(), Found::Known);
         let now = Instant::now();
         let inputs = |claims: &[Pod], last| Inputs {
             now,

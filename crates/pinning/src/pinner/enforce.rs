@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use cgroupfs::node;
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use placement::{Cgroup, Class, Current, Hierarchy, Holding, Plan, PodCgroups, Reason, Step, Uid};
@@ -63,13 +62,10 @@ impl Pinner {
         let outcome = plan.outcome();
         let best_effort = best_effort(plan);
         let rejections = rejections(plan, pods);
-        let is_recorded = !self.record.unsaved
-            && outcome == self.record.committed
-            && best_effort == self.record.checkpoint.best_effort
-            && rejections == self.record.checkpoint.rejections;
+        let is_saved = self.record.is_saved(&outcome, &best_effort, &rejections);
         self.record.planned = outcome.clone();
         let mut failed = BTreeSet::new();
-        if !steps.is_empty() || !is_recorded {
+        if !steps.is_empty() || !is_saved {
             let grants =
                 steps.iter().any(|step| matches!(step, Step::Grant { .. } | Step::Release { .. }));
             let checkpoint = &mut self.record.checkpoint;
@@ -169,29 +165,15 @@ impl Pinner {
         }
     }
 
-    /// Writes the checkpoint if it differs from the one on disk.
     fn save(&mut self, report: &mut PassReport) -> Result<()> {
-        self.record.checkpoint.boot_id = node::boot_id(&self.config.node.proc_root);
-        if !self.record.unsaved && self.record.saved.as_ref() == Some(&self.record.checkpoint) {
-            return Ok(());
-        }
-        let written = self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount());
-        report.operations.add(Operation::Checkpoint, written.is_ok());
-        self.record.unsaved = written.is_err();
-        if written.is_ok() {
-            self.record.saved = Some(self.record.checkpoint.clone());
-        }
-        written
+        self.record.save(&self.config.node, self.tree.mount(), &mut report.operations)
     }
 
     /// Whether no new checkpoint is needed: the steps grant nothing, and all cgroups they write are
     /// recorded on disk.
     fn needs_no_record(&self, steps: &[Step]) -> bool {
-        let is_known = |path: &PathBuf| {
-            self.record.saved.as_ref().is_some_and(|saved| saved.written.contains_key(path))
-        };
         steps.iter().all(|step| match step {
-            Step::Write { path, .. } => is_known(path),
+            Step::Write { path, .. } => self.record.has_saved(path),
             Step::Grant { .. } => false,
             Step::Verify { .. } | Step::Release { .. } => true,
         })

@@ -240,9 +240,7 @@ impl Pinner {
     /// anyway, so that `cpuwarden drain` can drain by the checkpoint.
     fn failed(&mut self, error: &Error) -> PassReport {
         if self.mode.has_lock() && DrainRequest::of(&self.config.node.state_dir).exists() {
-            if let Err(error) =
-                self.record.checkpoint.write(&self.config.node.state_dir, self.tree.mount())
-            {
+            if let Err(error) = self.record.write(&self.config.node, self.tree.mount()) {
                 tracing::warn!(
                     error = chain(&error),
                     "failed to write the checkpoint; keeping the last one"
@@ -398,11 +396,8 @@ impl Pinner {
         let Ok(renewed) = take_lock(state_dir) else { return };
         *lock = renewed;
         tracing::warn!(state_dir = %state_dir.display(), "the state directory was removed; creating it again");
-        let written = self.record.checkpoint.write(state_dir, self.tree.mount());
-        self.record.unsaved = written.is_err();
-        if written.is_ok() {
-            self.record.saved = Some(self.record.checkpoint.clone());
-        }
+        // After a failure the next pass writes it.
+        let _ = self.record.write(&self.config.node, self.tree.mount());
     }
 
     /// Applies CPU hotplug and cgroup changes.

@@ -129,8 +129,7 @@ impl Pinner {
                     ),
                 };
                 written.insert(cgroup.path.clone(), WrittenCgroup { inode: *inode, original });
-                // The checkpoint is written even if this pass has no steps.
-                self.record.unsaved = true;
+                self.record.make_due();
             }
         }
     }
