@@ -7,7 +7,7 @@ use advisor::Advisor;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use colocation::Settings;
-use kubelet::chain;
+use error_text::chain;
 use pinning::{DrainRequest, Exclusive};
 use reporting::ColocationReporter;
 use snapshot::{NodeSnapshot, Published, ScaledQuotas};

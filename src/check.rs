@@ -5,7 +5,8 @@ use std::path::Path;
 
 use cgroupfs::{Hierarchy, node};
 use endpoint::Identity;
-use kubelet::{ConfigError, PodService, chain};
+use error_text::chain;
+use kubelet::{ConfigError, PodService};
 
 use crate::config::{Config, PinningMode};
 use crate::exit::Failure;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubelet::chain;
+use error_text::chain;
 use node_condition::NodeCondition;
 use snapshot::{NodeSnapshot, Published};
 

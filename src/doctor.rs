@@ -4,7 +4,8 @@
 use std::process::ExitCode;
 
 use ::doctor::{Acting, DoctorReport};
-use kubelet::{ConfigError, chain};
+use error_text::chain;
+use kubelet::ConfigError;
 
 use crate::agent::online_cpus;
 use crate::cli::DoctorArgs;

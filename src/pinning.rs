@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use kubelet::{Pods, chain};
+use error_text::chain;
+use kubelet::Pods;
 use pinning::{
     Admission, DrainConfig, NodeConfig, NodePods, Pinner, PinnerConfig, PinningThread, Scope,
 };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use kubelet::chain;
+use error_text::chain;
 use metrics::AgentMetrics;
 use sched_trace::{Options, Wiring, not_in_force};
 use tokio::sync::oneshot;

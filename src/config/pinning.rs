@@ -1,7 +1,7 @@
 //! Meaning of the pinning options.
 
+use error_text::chain;
 use kernel_text::CpuSet;
-use kubelet::chain;
 use placement::{NumaStrategy, Profiles, Settings};
 
 use super::Options;

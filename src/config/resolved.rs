@@ -6,8 +6,9 @@ use std::time::Duration;
 use ::injection::InjectionRules;
 use console::log::LogFilter;
 use endpoint::TlsFiles;
+use error_text::chain;
 use kubelet::{
-    ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource, chain,
+    ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource,
 };
 use metrics::catalogue::Selection;
 

@@ -30,6 +30,7 @@ const fn io(name: &'static str, uses: &'static [&'static str]) -> Crate {
 const CRATES: &[Crate] = &[
     pure("analysis", &["snapshot"]),
     pure("colocation", &["kernel-text", "placement", "snapshot"]),
+    pure("error-text", &[]),
     pure("kernel-text", &[]),
     pure("kubepods", &[]),
     pure("placement", &["kernel-text"]),
@@ -47,7 +48,7 @@ const CRATES: &[Crate] = &[
             "snapshot",
         ],
     ),
-    io("agent-client", &["advisor", "analysis", "console", "kubelet", "timeline"]),
+    io("agent-client", &["advisor", "analysis", "console", "error-text", "kubelet", "timeline"]),
     io("cgroup-tree", &["cgroupfs", "kernel-text", "kubepods"]),
     io("cgroupfs", &["kernel-text"]),
     io("console", &[]),
@@ -91,6 +92,7 @@ const CRATES: &[Crate] = &[
             "cgroup-tree",
             "cgroupfs",
             "console",
+            "error-text",
             "kernel-text",
             "kubelet",
             "kubepods",
@@ -100,7 +102,10 @@ const CRATES: &[Crate] = &[
             "snapshot",
         ],
     ),
-    io("endpoint", &["advisor", "kubelet", "metrics", "snapshot", "timeline", "watchdog"]),
+    io(
+        "endpoint",
+        &["advisor", "error-text", "kubelet", "metrics", "snapshot", "timeline", "watchdog"],
+    ),
     io("events", &["colocation", "kubelet", "metrics", "pinning", "watchdog"]),
     io("node-condition", &["kubelet", "metrics", "snapshot", "watchdog"]),
     io(
@@ -128,7 +133,7 @@ const CRATES: &[Crate] = &[
             "top-commands",
         ],
     ),
-    io("kubelet", &["kubepods"]),
+    io("kubelet", &["error-text", "kubepods"]),
     io("recording", &["timeline"]),
     io(
         "replay",
@@ -170,6 +175,7 @@ const CRATES: &[Crate] = &[
         &[
             "cgroup-tree",
             "cgroupfs",
+            "error-text",
             "kernel-text",
             "kubepods",
             "placement",
@@ -179,7 +185,7 @@ const CRATES: &[Crate] = &[
     ),
     io(
         "pinning-commands",
-        &["console", "kernel-text", "kubelet", "pinning", "placement", "yielding"],
+        &["console", "error-text", "kernel-text", "pinning", "placement", "yielding"],
     ),
     io("state-dir", &[]),
     io("timeline", &["snapshot"]),
@@ -192,6 +198,7 @@ const CRATES: &[Crate] = &[
             "analysis",
             "cgroupfs",
             "colocation",
+            "error-text",
             "kernel-text",
             "kubepods",
             "placement",
@@ -218,6 +225,7 @@ const CRATES: &[Crate] = &[
             "demo",
             "doctor",
             "endpoint",
+            "error-text",
             "events",
             "node-condition",
             "injection",
@@ -262,7 +270,8 @@ const CLOSURES: &[(&str, usize)] = &[
     ("sched-trace", 48),
     ("timeline", 45),
     ("recording", 50),
-    ("yielding", 39),
+    ("yielding", 40),
+    ("pinning-commands", 67),
 ];
 
 /// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server,

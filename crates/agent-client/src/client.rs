@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use console::Failure;
+use error_text::chain;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use kubelet::{SERVICE_ACCOUNT_TOKEN, chain};
+use kubelet::SERVICE_ACCOUNT_TOKEN;
 use rustls_pki_types::ServerName;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -2,8 +2,8 @@
 //! privileges.
 
 use cgroupfs::node::{self, Psi};
+use error_text::chain;
 use kernel_text::CgroupVersion;
-use kubelet::chain;
 use rustix::thread::CapabilitySet;
 use sched_trace::SchedTrace;
 

@@ -17,6 +17,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use error_text::chain;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -212,7 +213,7 @@ fn unauthorized() -> Response {
 }
 
 fn unavailable(error: &dyn std::error::Error) -> Response {
-    tracing::warn!(error = %kubelet::chain(error), "cannot authorize readers of /metrics with the API server");
+    tracing::warn!(error = %chain(error), "cannot authorize readers of /metrics with the API server");
     (StatusCode::SERVICE_UNAVAILABLE, "cannot check the token with the API server\n")
         .into_response()
 }

@@ -18,7 +18,6 @@ pub use config::{
     SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
 };
 pub use file_stamp::FileStamp;
-pub use kubepods::chain;
 pub use service::{
     Beat, CreatedContainer, PodService, Pods, RuntimeSource, Sandbox, SourceStatus, Task,
 };

@@ -4,7 +4,6 @@
 //! [`PodIndex`]), and the decoder of the pod list ([`read_pod_list`]). This crate opens no file and
 //! no connection, and reads no clock; crate `kubelet` fills the values.
 
-mod chain;
 mod decode;
 mod exclusive;
 mod index;
@@ -14,7 +13,6 @@ pub mod path;
 pub mod quantity;
 mod reported;
 
-pub use chain::chain;
 pub use decode::{DecodeError, LabelKeys, from_wire, read_pod_list, read_pods_into, wire};
 pub use exclusive::{ContainerName, ExclusiveCpus, PodName};
 pub use index::{Lookup, PodIndex};

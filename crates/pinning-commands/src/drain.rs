@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use console::Failure;
-use kubelet::chain;
+use error_text::chain;
 use pinning::{DrainConfig, DrainOutcome, Error};
 
 /// Returns all exclusive CPUs to the shared pool, waiting up to `timeout` for a running agent to

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use console::{Failure, output, table};
-use kubelet::chain;
+use error_text::chain;
 use pinning::{Checkpoint, NodeConfig, Pin, Rejection};
 use serde::{Deserialize, Serialize};
 use yielding::Restricted;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use console::{Failure, output, table};
+use error_text::chain;
 use kernel_text::CpuSet;
-use kubelet::chain;
 use pinning::{Checkpoint, CpuManagerState, Machine};
 use placement::{CoreKind, Cpu};
 use serde::Serialize;

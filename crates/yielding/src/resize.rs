@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use colocation::burst_usec_before_resize;
+use error_text::chain;
 use kernel_text::CgroupVersion;
-use kubepods::chain;
 use kubepods::path::CgroupPath;
 
 use crate::checkpoint::is_divided;

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use kubepods::chain;
+use error_text::chain;
 use watchdog::JoinedThread;
 
 use crate::actor::{Actor, ActorConfig, Report, all_cpus};

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use error_text::chain;
 use kernel_text::CgroupVersion;
-use kubepods::{PodIndex, chain};
+use kubepods::PodIndex;
 use state_dir::Lock;
 
 use crate::actor::{ActorConfig, Mode, Switch, all_cpus};

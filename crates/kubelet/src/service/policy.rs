@@ -4,7 +4,8 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use kubepods::{Reported, chain};
+use error_text::chain;
+use kubepods::Reported;
 use tokio::time::sleep;
 
 use super::schedule::jittered;

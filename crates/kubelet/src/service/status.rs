@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use kubepods::chain;
+use error_text::chain;
 
 use crate::cause::Cause;
 use crate::source::{SourceError, SourceName};

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
+pub(crate) use error_text::chain;
 use kernel_text::CpuSet;
-pub(crate) use kubepods::chain;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::{Holding, Kubelet, Pod, Profiles, Reason, Settings, Uid};
 

@@ -1,4 +1,4 @@
-//! Text of errors with their causes.
+//! Text of an error with its causes, for messages and the log.
 
 /// An error and its causes on one line: `a: b: c`.
 pub fn chain(error: &dyn std::error::Error) -> String {
