@@ -16,10 +16,10 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use kubelet::SERVICE_ACCOUNT_TOKEN;
 use rustls_pki_types::ServerName;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tls_client::SERVICE_ACCOUNT_TOKEN;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -96,8 +96,8 @@ impl AgentClient {
             })?,
         };
         let config = match (&args.tls_cert, args.connection.insecure_skip_verify) {
-            (_, true) => kubelet::unverified_client_config("--insecure-skip-verify"),
-            (Some(file), false) => kubelet::client_config("--tls-cert", file, name.clone()),
+            (_, true) => tls_client::unverified_client_config("--insecure-skip-verify"),
+            (Some(file), false) => tls_client::client_config("--tls-cert", file, name.clone()),
             (None, false) => {
                 return Ok(Self { address, tls: None, authorization: None, timeout: TIMEOUT });
             }

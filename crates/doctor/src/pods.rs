@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use kubelet::{PodConfig, PodSource, SERVICE_ACCOUNT_TOKEN, SourceName, SourceStatus};
+use kubelet::{PodConfig, PodSource, SourceName, SourceStatus};
+use tls_client::SERVICE_ACCOUNT_TOKEN;
 
 use super::examination::{Cgroups, Examination, strangers};
 use super::finding::Finding;

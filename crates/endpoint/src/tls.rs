@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use error_text::chain;
-use kubelet::FileStamp;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tls_client::FileStamp;
 
 /// Certificate and key of the endpoint, as PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]

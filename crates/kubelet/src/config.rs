@@ -1,16 +1,12 @@
 //! Operator settings of pod sources, and their validation. Reads no pod and opens no connection.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use http::Uri;
 use kubepods::LabelKeys;
+use tls_client::SettingError;
 
-/// Path at which kubelets mount the API server's CA into a pod.
-pub const SERVICE_ACCOUNT_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
-/// Path at which kubelets mount a pod's token.
-pub const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// Serving certificates of kubelets in clusters that issue none: the kubelet's own, and k3s's.
 /// Neither file contains a key.
 pub const HOST_CERTIFICATES: [&str; 2] =
@@ -181,39 +177,12 @@ impl Default for KubeletConfig {
     }
 }
 
-/// An invalid setting, with the flag and the remedy.
+/// An invalid configuration, with the flag and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// An invalid URL.
-    #[error("{setting}: {value:?} is not a URL of the form {scheme}://host:port")]
-    Url {
-        /// Flag.
-        setting: &'static str,
-        /// Given value.
-        value: String,
-        /// Required scheme.
-        scheme: &'static str,
-    },
-    /// A file that must be readable at the start cannot be read.
-    #[error("{setting}: cannot read {}; mount the file or correct the path", path.display())]
-    File {
-        /// Flag.
-        setting: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying error.
-        source: std::io::Error,
-    },
-    /// A file without the expected PEM object.
-    #[error("{setting}: {} contains no PEM {what}", path.display())]
-    Pem {
-        /// Flag.
-        setting: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// Expected object.
-        what: &'static str,
-    },
+    /// An invalid URL, or a file that cannot be used.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// A file that must contain only a certificate.
     #[error("{setting}: {} contains a private key; use a file that contains only the certificate", path.display())]
     HoldsKey {
@@ -230,14 +199,6 @@ pub enum ConfigError {
         /// Underlying error.
         source: std::io::Error,
     },
-    /// Certificate and key do not match, or a similar error.
-    #[error("{setting}: not usable for TLS")]
-    Tls {
-        /// Flag.
-        setting: &'static str,
-        /// Underlying error.
-        source: rustls::Error,
-    },
     /// A server name that cannot occur in a certificate.
     #[error("--kubelet-server-name: {name:?} is not a DNS name or IP address; use the node's name")]
     ServerName {
@@ -252,28 +213,4 @@ pub enum ConfigError {
         /// Missing flag.
         setting: &'static str,
     },
-}
-
-/// Parses and checks a URL of the form `scheme://host[:port]`.
-pub(crate) fn base_uri(
-    setting: &'static str,
-    value: &str,
-    scheme: &'static str,
-) -> Result<Uri, ConfigError> {
-    let wrong = || ConfigError::Url { setting, value: value.to_owned(), scheme };
-    let uri: Uri = value.parse().map_err(|_| wrong())?;
-    let plain = uri.scheme_str() == Some(scheme)
-        && uri.host().is_some_and(|host| !host.is_empty())
-        && matches!(uri.path(), "" | "/")
-        && uri.query().is_none();
-    if plain { Ok(uri) } else { Err(wrong()) }
-}
-
-/// Reads a file named by the operator.
-pub(crate) fn read_named(setting: &'static str, path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|source| ConfigError::File {
-        setting,
-        path: path.to_owned(),
-        source,
-    })
 }

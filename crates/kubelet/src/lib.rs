@@ -5,7 +5,6 @@
 
 mod cause;
 mod config;
-mod file_stamp;
 mod grpc;
 mod proto;
 mod service;
@@ -15,12 +14,10 @@ pub use cause::Cause;
 pub use config::{
     ApiServerConfig, ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig,
     POD_RESOURCES_SOCKET, PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource,
-    SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN,
 };
-pub use file_stamp::FileStamp;
 pub use service::{
     Beat, CreatedContainer, PodService, Pods, RuntimeSource, Sandbox, SourceStatus, Task,
 };
 pub use source::SourceName;
 pub use source::connection::ApiServerConnection;
-pub use source::trust::{client_config, copy_certificate, unverified_client_config};
+pub use source::host_certificate::copy_certificate;

@@ -10,6 +10,7 @@ use kubelet_stub::apiserver::ApiServerStub;
 use kubepods::Lookup;
 use serde_json::{Value, json};
 use support::{Node, down, node, status, up, within};
+use tls_client::SettingError;
 use tokio::runtime::Handle;
 
 const SOURCE: SourceName = SourceName::ApiServer;
@@ -257,7 +258,16 @@ async fn missing_settings_are_reported_at_startup() {
         "{node_name}"
     );
     let url = error(&|config| config.apiserver.url = Some("http://x".into()));
-    assert!(matches!(url, ConfigError::Url { setting: "--apiserver-url", .. }), "{url}");
+    assert!(
+        matches!(url, ConfigError::Setting(SettingError::Url { setting: "--apiserver-url", .. })),
+        "{url}"
+    );
     let ca = error(&|config| config.apiserver.ca_file = Some("/nonexistent".into()));
-    assert!(matches!(ca, ConfigError::File { setting: "--apiserver-ca-file", .. }), "{ca}");
+    assert!(
+        matches!(
+            ca,
+            ConfigError::Setting(SettingError::File { setting: "--apiserver-ca-file", .. })
+        ),
+        "{ca}"
+    );
 }

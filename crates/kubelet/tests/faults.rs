@@ -166,7 +166,7 @@ async fn a_token_that_is_not_configured() {
     node.config.kubelet.token_file = None;
     let error = down(&node.start(), SourceName::Kubelet).await;
     // In a pod, the service account's token exists without configuration.
-    let expected = if std::path::Path::new(kubelet::SERVICE_ACCOUNT_TOKEN).exists() {
+    let expected = if std::path::Path::new(tls_client::SERVICE_ACCOUNT_TOKEN).exists() {
         "401"
     } else {
         "no token was sent"

@@ -6,6 +6,7 @@ use kubelet::{ClientCertificate, ConfigError, PodService, PodSource, SourceName}
 use kubelet_stub::Grant;
 use kubepods::{Lookup, Reported};
 use support::{node, one_pod, status, within};
+use tls_client::SettingError;
 use tokio::runtime::Handle;
 
 #[tokio::test]
@@ -181,7 +182,10 @@ async fn invalid_settings_are_reported_at_startup_with_the_remedy() {
     {
         let found = error(&|config| config.kubelet.url = url.into());
         assert!(
-            matches!(found, ConfigError::Url { setting: "--kubelet-url", .. }),
+            matches!(
+                found,
+                ConfigError::Setting(SettingError::Url { setting: "--kubelet-url", .. })
+            ),
             "{url}: {found}"
         );
     }
@@ -191,7 +195,10 @@ async fn invalid_settings_are_reported_at_startup_with_the_remedy() {
         "{missing}"
     );
     let no_pem = error(&|config| config.kubelet.ca_file = Some(node.stub.token_file()));
-    assert!(matches!(no_pem, ConfigError::Pem { what: "certificate", .. }), "{no_pem}");
+    assert!(
+        matches!(no_pem, ConfigError::Setting(SettingError::Pem { what: "certificate", .. })),
+        "{no_pem}"
+    );
     let name = error(&|config| config.kubelet.server_name = Some("a node".into()));
     assert!(matches!(name, ConfigError::ServerName { .. }), "{name}");
     let identity =
@@ -200,7 +207,11 @@ async fn invalid_settings_are_reported_at_startup_with_the_remedy() {
     assert!(
         matches!(
             key,
-            ConfigError::Pem { setting: "--kubelet-client-key-file", what: "private key", .. }
+            ConfigError::Setting(SettingError::Pem {
+                setting: "--kubelet-client-key-file",
+                what: "private key",
+                ..
+            })
         ),
         "{key}"
     );

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use kubelet::{ConfigError, PodService, SourceName, copy_certificate};
 use kubelet_stub::CertificateKind;
 use support::{Node, down, node, up, within};
+use tls_client::SettingError;
 
 /// A node whose kubelet serves a self-signed certificate, trusted only through its file on the
 /// host.
@@ -124,6 +125,9 @@ async fn only_readable_certificates_are_copied() {
     assert!(copy_certificate(&from, &to).unwrap());
     assert_eq!(fs::read(&from).unwrap(), fs::read(&to).unwrap());
     fs::write(&from, "-----BEGIN CERTIFICATE-----\n").unwrap();
-    assert!(matches!(copy_certificate(&from, &to), Err(ConfigError::Pem { .. })));
+    assert!(matches!(
+        copy_certificate(&from, &to),
+        Err(ConfigError::Setting(SettingError::Pem { .. }))
+    ));
     assert!(fs::metadata(&to).unwrap().permissions().mode() & 0o200 != 0);
 }

@@ -29,8 +29,10 @@ impl Sources {
     ) -> Result<Self, ConfigError> {
         let keep = config.labels_to_keep();
         let pods_api = || PodsApiSocket::new(config, keep.clone());
-        let apiserver =
-            |after| Ok(Some((ApiServer::new(config, Arc::clone(apiserver_requests))?, after)));
+        let apiserver = |after| {
+            let server = ApiServer::new(config, Arc::clone(apiserver_requests));
+            server.map(|server| Some((server, after)))
+        };
         let mut sources = Self::default();
         match config.source {
             PodSource::None => return Ok(sources),

@@ -14,15 +14,13 @@ use hyper_util::rt::TokioExecutor;
 use kube::Client;
 use kube::client::retry::RetryPolicy;
 use kube::client::{AuthError, ConfigExt};
+use tls_client::{SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, TokenFile, base_uri, read_named};
 use tower::ServiceBuilder;
 use tower::buffer::BufferLayer;
 use tower::limit::RateLimitLayer;
 use tower::retry::RetryLayer;
 
-use super::token::TokenFile;
-use crate::config::{
-    ApiServerConfig, ConfigError, PodConfig, SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, base_uri,
-};
+use crate::config::{ApiServerConfig, ConfigError, PodConfig};
 
 /// Maximum number of requests per [`RATE_WINDOW`]. The backoff after failures never reaches it. A
 /// server that ends every watch at once does not fail, however, and only this limit slows the
@@ -52,7 +50,7 @@ impl ApiServerConnection {
         };
         let ApiServerConfig { ca_file, token_file, .. } = &config.apiserver;
         if let Some(path) = ca_file {
-            crate::config::read_named("--apiserver-ca-file", path)?;
+            read_named("--apiserver-ca-file", path)?;
         }
         let or = |named: &Option<PathBuf>, default| {
             named.as_deref().unwrap_or(Path::new(default)).to_owned()
@@ -70,9 +68,10 @@ impl ApiServerConnection {
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         let files =
             [("--apiserver-ca-file", &self.ca_file), ("--apiserver-token-file", &self.token_file)];
-        files
-            .into_iter()
-            .try_for_each(|(setting, path)| crate::config::read_named(setting, path).map(drop))
+        for (setting, path) in files {
+            read_named(setting, path)?;
+        }
+        Ok(())
     }
 
     /// The server's address.
@@ -101,7 +100,7 @@ impl ApiServerConnection {
         config.root_cert = Some(Vec::new());
         config.connect_timeout = Some(self.connect_timeout);
         let https = config.rustls_https_connector()?;
-        let mut token = TokenFile::new(&self.token_file);
+        let token = Arc::new(TokenFile::new(&self.token_file));
         token.read().map_err(|error| {
             kube::Error::Auth(AuthError::ReadTokenFile(error, self.token_file.clone()))
         })?;

@@ -14,14 +14,13 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kubepods::LabelKeys;
+use tls_client::{FileStamp, SERVICE_ACCOUNT_TOKEN, TokenFile, base_uri};
 
 use super::body::{Listed, read_pods, read_policy, read_rejection};
 use super::tls::{self, TlsFiles};
-use super::token::TokenFile;
 use super::{SourceError, SourceName};
 use crate::cause::Cause;
-use crate::config::{ConfigError, PodConfig, SERVICE_ACCOUNT_TOKEN, base_uri};
-use crate::file_stamp::FileStamp;
+use crate::config::{ConfigError, PodConfig};
 
 type Plain = Client<HttpConnector, Empty<Bytes>>;
 type Secure = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
@@ -148,7 +147,7 @@ impl KubeletHttp {
         match &mut self.transport {
             Transport::Plain(client) => client.request(request).await.map_err(failed),
             Transport::Tls(tls) => {
-                if let Some(token) = &mut tls.token {
+                if let Some(token) = &tls.token {
                     let bearer = token.read();
                     let failed =
                         |source| SourceError::File { path: token.path().to_owned(), source };
@@ -168,10 +167,10 @@ impl KubeletHttp {
     }
 
     /// Whether the token file now contains another token than the rejected one.
-    fn token_changed(&mut self) -> bool {
-        let Transport::Tls(tls) = &mut self.transport else { return false };
-        let Some(token) = &mut tls.token else { return false };
-        let rejected = token.last().cloned();
+    fn token_changed(&self) -> bool {
+        let Transport::Tls(tls) = &self.transport else { return false };
+        let Some(token) = &tls.token else { return false };
+        let rejected = token.last();
         token.read().is_ok_and(|now| Some(now) != rejected)
     }
 }

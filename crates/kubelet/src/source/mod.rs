@@ -3,12 +3,11 @@
 pub(crate) mod apiserver;
 pub(crate) mod body;
 pub(crate) mod connection;
+pub(crate) mod host_certificate;
 pub(crate) mod http;
 pub(crate) mod pod_resources;
 pub(crate) mod pods_api;
 pub(crate) mod tls;
-pub(crate) mod token;
-pub(crate) mod trust;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -6,23 +6,18 @@
 //! and the addresses. Therefore both the node's name and the URL's host are accepted.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rustls::crypto::CryptoProvider;
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tls_client::{FileStamp, SERVICE_ACCOUNT_CA, SettingError, Trust, read_named, read_roots};
 
 use super::SourceError;
-use super::trust::{KubeletCertificate, Trust, read_own};
+use super::host_certificate::read_own;
 use crate::cause::Cause;
-use crate::config::{
-    ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, SERVICE_ACCOUNT_CA,
-    read_named,
-};
-use crate::file_stamp::FileStamp;
+use crate::config::{ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig};
 
 const CA_SETTING: &str = "--kubelet-ca-file";
 const CERTIFICATE_SETTING: &str = "--kubelet-client-cert-file";
@@ -56,7 +51,7 @@ impl TlsFiles {
             skip_verify: config.insecure_skip_verify,
         };
         if !files.skip_verify {
-            files.ca_file.as_deref().map(read_roots).transpose()?;
+            files.ca_file.as_deref().map(|path| read_roots(CA_SETTING, path)).transpose()?;
             config.host_certificate.as_deref().map(read_own).transpose()?;
         }
         if let Some(client) = &files.client {
@@ -83,20 +78,7 @@ impl TlsFiles {
         &self,
         http: HttpConnector,
     ) -> Result<HttpsConnector<HttpConnector>, SourceError> {
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|source| ConfigError::Tls { setting: CA_SETTING, source })?;
-        let verifier = KubeletCertificate { trust: self.trust()?, provider: provider() };
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
-        let config = match &self.client {
-            None => builder.with_no_client_auth(),
-            Some(client) => {
-                let (chain, key) = read_identity(client)?;
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .map_err(|source| ConfigError::Tls { setting: CERTIFICATE_SETTING, source })?
-            }
-        };
+        let config = self.client_config(self.trust()?)?;
         Ok(hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(config)
             .https_only()
@@ -105,24 +87,31 @@ impl TlsFiles {
             .wrap_connector(http))
     }
 
+    fn client_config(&self, trust: Trust) -> Result<ClientConfig, ConfigError> {
+        let builder = trust.into_builder(CA_SETTING)?;
+        let Some(client) = &self.client else { return Ok(builder.with_no_client_auth()) };
+        let (chain, key) = read_identity(client)?;
+        let failed = |source| SettingError::Tls { setting: CERTIFICATE_SETTING, source };
+        Ok(builder.with_client_auth_cert(chain, key).map_err(failed)?)
+    }
+
     /// Reads the certificates to verify the kubelet's certificate with.
     fn trust(&self) -> Result<Trust, SourceError> {
         if self.skip_verify {
-            return Ok(Trust::Any);
+            return Ok(Trust::any());
         }
         let own = self.host_certificates.iter().filter_map(|path| read_own(path).transpose());
         let own = own.collect::<Result<Vec<_>, _>>()?;
-        let roots = self.ca_file().map(read_roots).transpose()?;
+        let roots = self.ca_file().map(|path| read_roots(CA_SETTING, path)).transpose();
+        let roots = roots.map_err(ConfigError::from)?;
         if own.is_empty() && roots.is_none() {
             let files = self.host_certificates.iter().map(|path| path.display().to_string());
             let looked_for =
                 std::iter::once(SERVICE_ACCOUNT_CA.to_owned()).chain(files).collect::<Vec<_>>();
             return Err(SourceError::NoTrust { looked_for: looked_for.join(", ") });
         }
-        let authorities = roots.map(|roots| Trust::authorities(roots, provider())).transpose();
-        let authorities =
-            authorities.map_err(|source| ConfigError::Tls { setting: CA_SETTING, source })?;
-        Ok(Trust::Verified { own, authorities, names: self.server_names.clone() })
+        let trust = Trust::verified(CA_SETTING, own, roots, self.server_names.clone());
+        Ok(trust.map_err(ConfigError::from)?)
     }
 
     fn ca_file(&self) -> Option<&Path> {
@@ -143,37 +132,18 @@ fn host_certificates(config: &KubeletConfig) -> Vec<PathBuf> {
     }
 }
 
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn read_roots(path: &Path) -> Result<RootCertStore, ConfigError> {
-    let pem = read_named(CA_SETTING, path)?;
-    let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
-    roots.add_parsable_certificates(certificates);
-    if roots.is_empty() {
-        return Err(ConfigError::Pem {
-            setting: CA_SETTING,
-            path: path.to_owned(),
-            what: "certificate",
-        });
-    }
-    Ok(roots)
-}
-
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn read_identity(client: &ClientCertificate) -> Result<Identity, ConfigError> {
+fn read_identity(client: &ClientCertificate) -> Result<Identity, SettingError> {
     let certificate = read_named(CERTIFICATE_SETTING, &client.certificate_file)?;
     let key = read_named(KEY_SETTING, &client.key_file)?;
     let chain: Vec<_> =
         CertificateDer::pem_slice_iter(&certificate).filter_map(Result::ok).collect();
     if chain.is_empty() {
         let path = client.certificate_file.clone();
-        return Err(ConfigError::Pem { setting: CERTIFICATE_SETTING, path, what: "certificate" });
+        return Err(SettingError::Pem { setting: CERTIFICATE_SETTING, path, what: "certificate" });
     }
-    let no_key = |_| ConfigError::Pem {
+    let no_key = |_| SettingError::Pem {
         setting: KEY_SETTING,
         path: client.key_file.clone(),
         what: "private key",

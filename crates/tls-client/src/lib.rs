@@ -1,0 +1,12 @@
+//! What a client of an HTTPS server reads from files and settings: trust in the server, bearer
+//! tokens, and their renewal. Opens no connection.
+
+mod file_stamp;
+mod settings;
+mod token;
+mod trust;
+
+pub use file_stamp::FileStamp;
+pub use settings::{SettingError, base_uri, read_named};
+pub use token::{SERVICE_ACCOUNT_TOKEN, TokenFile};
+pub use trust::{SERVICE_ACCOUNT_CA, Trust, client_config, read_roots, unverified_client_config};
