@@ -13,13 +13,13 @@ use error_text::chain;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tls_client::SERVICE_ACCOUNT_TOKEN;
+use tls_client::{SERVICE_ACCOUNT_TOKEN, TokenFile};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -42,7 +42,7 @@ pub struct AgentClient {
     address: AgentAddress,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// Sent over TLS only.
-    authorization: Option<HeaderValue>,
+    token: Option<TokenFile>,
     /// Maximum time for the connection, for the head of an answer, and for each part of its body.
     timeout: Duration,
 }
@@ -99,14 +99,14 @@ impl AgentClient {
             (_, true) => tls_client::unverified_client_config("--insecure-skip-verify"),
             (Some(file), false) => tls_client::client_config("--tls-cert", file, name.clone()),
             (None, false) => {
-                return Ok(Self { address, tls: None, authorization: None, timeout: TIMEOUT });
+                return Ok(Self { address, tls: None, token: None, timeout: TIMEOUT });
             }
         };
         let config = config.map_err(|error| Failure::config(chain(&error)))?;
         Ok(Self {
             address,
             tls: Some((TlsConnector::from(Arc::new(config)), name)),
-            authorization: authorization(args)?,
+            token: token_file(args)?,
             timeout: TIMEOUT,
         })
     }
@@ -187,8 +187,9 @@ impl AgentClient {
         path: &str,
     ) -> Result<(Response<Incoming>, SendRequest<Empty<Bytes>>), Failure> {
         let mut request = Request::get(path).header(HOST, self.address.to_string());
-        if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization);
+        // `token_file` has read it once, so an error now returns the last token.
+        if let Some(bearer) = self.token.as_ref().and_then(|token| token.read().ok()) {
+            request = request.header(AUTHORIZATION, bearer);
         }
         let request = request.body(Empty::new()).context("cannot create a request")?;
         let exchanged = async {
@@ -288,28 +289,25 @@ fn timed_out(step: &str, timeout: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-/// The header with the bearer token: of the named file, or else of the service account, which does
-/// not exist outside of a pod. An unverified agent gets only a token that the user named.
-fn authorization(args: &AgentArgs) -> Result<Option<HeaderValue>, Failure> {
-    match &args.connection.token_file {
-        Some(path) => read_token(path).map(Some),
-        None if args.connection.insecure_skip_verify => Ok(None),
-        None => Ok(read_token(Path::new(SERVICE_ACCOUNT_TOKEN)).ok()),
+/// The file with the bearer token: the named one, or else the service account's, which does not
+/// exist outside of a pod. An unverified agent gets only a token that the user named.
+fn token_file(args: &AgentArgs) -> Result<Option<TokenFile>, Failure> {
+    let Some(path) = &args.connection.token_file else {
+        let token = TokenFile::new(Path::new(SERVICE_ACCOUNT_TOKEN));
+        let is_sent = !args.connection.insecure_skip_verify && token.read().is_ok();
+        return Ok(is_sent.then_some(token));
+    };
+    let token = TokenFile::new(path);
+    match token.read() {
+        Ok(_) => Ok(Some(token)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(Failure::config(format!(
+            "--token-file: {} contains no bearer token",
+            path.display()
+        ))),
+        Err(error) => {
+            Err(Failure::config(format!("--token-file: cannot read {}: {error}", path.display())))
+        }
     }
-}
-
-fn read_token(path: &Path) -> Result<HeaderValue, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Failure::config(format!("--token-file: cannot read {}: {error}", path.display()))
-    })?;
-    let token = Some(text.trim()).filter(|token| !token.is_empty());
-    let token = token.filter(|token| token.chars().all(|char| char.is_ascii_graphic()));
-    let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-    let mut header = header.ok_or_else(|| {
-        Failure::config(format!("--token-file: {} contains no bearer token", path.display()))
-    })?;
-    header.set_sensitive(true);
-    Ok(header)
 }
 
 #[cfg(test)]
@@ -338,7 +336,7 @@ mod tests {
             }
             answer(stream);
         });
-        (AgentClient { address, tls: None, authorization: None, timeout: TIMEOUT }, server)
+        (AgentClient { address, tls: None, token: None, timeout: TIMEOUT }, server)
     }
 
     /// Error message of `get` for a server that reads up to `until` and then sends this.
@@ -449,11 +447,10 @@ mod tests {
         };
         assert!(AgentClient::new(&args(false, None)).unwrap().tls.is_none());
         let client = AgentClient::new(&args(true, None)).unwrap();
-        assert!(client.tls.is_some() && client.authorization.is_none());
+        assert!(client.tls.is_some() && client.token.is_none());
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "secret\n").unwrap();
         let client = AgentClient::new(&args(true, Some(file.path().to_owned()))).unwrap();
-        let authorization = client.authorization.unwrap();
-        assert!(authorization == "Bearer secret" && authorization.is_sensitive());
+        assert_eq!(client.token.unwrap().read().unwrap(), "Bearer secret");
     }
 }

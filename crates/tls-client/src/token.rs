@@ -60,6 +60,10 @@ fn bearer(text: &str) -> io::Result<HeaderValue> {
     if token.is_empty() {
         return Err(invalid("the token file is empty"));
     }
+    // A header value may contain spaces and other characters, a token may not.
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(invalid("no bearer token"));
+    }
     let mut value =
         HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| invalid("no bearer token"))?;
     value.set_sensitive(true);
@@ -89,7 +93,7 @@ mod tests {
         let token = TokenFile::new(file.path());
         assert_eq!(token.last(), None);
         token.read().unwrap();
-        for text in ["", "two\nlines"] {
+        for text in ["", "two words", "caf\u{e9}"] {
             fs::write(file.path(), text).unwrap();
             assert_eq!(token.read().unwrap(), "Bearer first", "{text:?}");
         }
@@ -104,7 +108,7 @@ mod tests {
     fn a_file_without_a_token_differs_from_an_unreadable_one() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let kind = |path: &Path| TokenFile::new(path).read().unwrap_err().kind();
-        for bytes in [&b"\n"[..], b"two\nlines", b"\xff\xfe"] {
+        for bytes in [&b"\n"[..], b"two words", b"\xff\xfe", "caf\u{e9}".as_bytes()] {
             fs::write(file.path(), bytes).unwrap();
             assert_eq!(kind(file.path()), io::ErrorKind::InvalidData, "{bytes:?}");
         }
