@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
+use apiserver::{ApiServerConnection, ConfigError};
 use cgroupfs::{Hierarchy, node};
 use endpoint::Identity;
 use error_text::chain;
-use kubelet::{ConfigError, PodService};
 
 use crate::config::{Config, PinningMode};
 use crate::exit::Failure;
@@ -36,10 +36,10 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
     ] {
         if is_wanted {
             let needs = |error| match error {
-                ConfigError::Missing { setting, .. } => format!("{flag} needs {setting}; set it"),
+                ConfigError::Missing { setting } => format!("{flag} needs {setting}; set it"),
                 error => chain(&error),
             };
-            PodService::validate_apiserver(&config.pods)
+            ApiServerConnection::validate(&config.pods.apiserver)
                 .map_err(|error| Failure::config(needs(error)))?;
         }
     }

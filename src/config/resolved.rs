@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::injection::InjectionRules;
+use apiserver::ApiServerConfig;
 use console::log::LogFilter;
 use endpoint::TlsFiles;
 use error_text::chain;
-use kubelet::{
-    ApiServerConfig, ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource,
-};
+use kubelet::{ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 use metrics::catalogue::Selection;
 
 use super::families::selection;
@@ -140,12 +139,13 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
             .clone()
             .or(defaults.pod_resources_socket),
         apiserver: ApiServerConfig {
-            fallback: options.apiserver_fallback,
             url: options.apiserver_url.clone(),
             ca_file: options.apiserver_ca_file.clone(),
             token_file: options.apiserver_token_file.clone(),
             ..defaults.apiserver
         },
+        apiserver_fallback: options.apiserver_fallback,
+        apiserver_fallback_after: defaults.apiserver_fallback_after,
         poll_interval: options.pod_poll_interval.0,
         connect_timeout: defaults.connect_timeout,
         request_timeout: defaults.request_timeout,

@@ -49,6 +49,7 @@ const CRATES: &[Crate] = &[
         ],
     ),
     io("agent-client", &["advisor", "analysis", "console", "error-text", "timeline", "tls-client"]),
+    io("apiserver", &["tls-client"]),
     io("cgroup-tree", &["cgroupfs", "kernel-text", "kubepods"]),
     io("cgroupfs", &["kernel-text"]),
     io("console", &[]),
@@ -107,6 +108,7 @@ const CRATES: &[Crate] = &[
         "endpoint",
         &[
             "advisor",
+            "apiserver",
             "error-text",
             "kubelet",
             "metrics",
@@ -116,8 +118,8 @@ const CRATES: &[Crate] = &[
             "watchdog",
         ],
     ),
-    io("events", &["colocation", "kubelet", "metrics", "pinning", "watchdog"]),
-    io("node-condition", &["kubelet", "metrics", "snapshot", "watchdog"]),
+    io("events", &["apiserver", "colocation", "metrics", "pinning", "watchdog"]),
+    io("node-condition", &["apiserver", "metrics", "snapshot", "watchdog"]),
     io(
         "injection",
         &[
@@ -143,7 +145,7 @@ const CRATES: &[Crate] = &[
             "top-commands",
         ],
     ),
-    io("kubelet", &["error-text", "kubepods", "tls-client"]),
+    io("kubelet", &["apiserver", "error-text", "kubepods", "tls-client"]),
     io("recording", &["timeline"]),
     io(
         "replay",
@@ -228,6 +230,7 @@ const CRATES: &[Crate] = &[
             "advisor",
             "agent-client",
             "analysis",
+            "apiserver",
             "cgroup-tree",
             "cgroupfs",
             "colocation",

@@ -9,8 +9,8 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::ApiServerConnection;
 use colocation::{Step, Suggestion};
-use kubelet::ApiServerConnection;
 use metrics::AgentMetrics;
 use pinning::{PassReport, PinningStatus};
 use tokio::task::JoinHandle;
@@ -188,11 +188,10 @@ fn log_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
 mod tests {
     use std::time::Instant;
 
+    use apiserver::ApiServerConfig;
     use colocation::{Cause, Pair};
-    use kubelet::{ApiServerConfig, PodConfig, PodService, PodSource};
     use kubelet_stub::apiserver::ApiServerStub;
     use pinning::{Decision, PodOutcome};
-    use tokio::runtime::Handle;
 
     use super::queue::CAPACITY;
     use super::*;
@@ -207,15 +206,13 @@ mod tests {
         async fn new() -> (Self, Events) {
             let directory = tempfile::tempdir().unwrap();
             let server = ApiServerStub::start(directory.path()).await.unwrap();
-            let apiserver = ApiServerConfig {
+            let config = ApiServerConfig {
                 url: Some(server.url()),
                 ca_file: Some(server.ca_file()),
                 token_file: Some(server.token_file()),
                 ..ApiServerConfig::default()
             };
-            let config = PodConfig { source: PodSource::None, apiserver, ..PodConfig::default() };
-            let pods = PodService::start(&config, &Handle::current()).unwrap();
-            let connection = pods.apiserver(&config).unwrap();
+            let connection = ApiServerConnection::new(&config, Arc::default()).unwrap();
             let metrics =
                 Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
             let events = Events::start(

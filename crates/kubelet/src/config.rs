@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use apiserver::ApiServerConfig;
 use kubepods::LabelKeys;
 use tls_client::SettingError;
 
@@ -60,8 +61,14 @@ pub struct PodConfig {
     pub pods_api_other_socket: Option<PathBuf>,
     /// Socket of pod-resources; `None`: exclusive CPUs are not read.
     pub pod_resources_socket: Option<PathBuf>,
-    /// The API server as a source.
+    /// The connection to the API server.
     pub apiserver: ApiServerConfig,
+    /// Whether `--pod-source=auto` uses the API server after every local source has failed for
+    /// [`Self::apiserver_fallback_after`]. `--pod-source=apiserver` uses it alone and at once.
+    pub apiserver_fallback: bool,
+    /// Time for which local sources must have failed. A random delay of up to the same time is
+    /// added, because the kubelets of a fleet restart together.
+    pub apiserver_fallback_after: Duration,
     /// Labels to keep of each pod, in addition to Koordinator's: those that the configured profiles
     /// select on.
     pub label_keys: BTreeSet<String>,
@@ -69,7 +76,7 @@ pub struct PodConfig {
     pub pod_list_limit: usize,
     /// Time between polls while no cgroup is unnamed.
     pub poll_interval: Duration,
-    /// Timeout of a connection attempt.
+    /// Timeout of a connection attempt to the kubelet.
     pub connect_timeout: Duration,
     /// Timeout of a whole request, including connection and body.
     pub request_timeout: Duration,
@@ -107,23 +114,6 @@ pub struct ClientCertificate {
     pub key_file: PathBuf,
 }
 
-/// The API server as a source.
-#[derive(Debug, Clone)]
-pub struct ApiServerConfig {
-    /// Whether `--pod-source=auto` uses it after every local source has failed for
-    /// [`Self::fallback_after`]. `--pod-source=apiserver` uses it alone and at once.
-    pub fallback: bool,
-    /// Time for which local sources must have failed. A random delay of up to the same time is
-    /// added, because the kubelets of a fleet restart together.
-    pub fallback_after: Duration,
-    /// `https://host:port`; `None`: from the pod's environment.
-    pub url: Option<String>,
-    /// PEM file of its CA. `None`: the pod's service-account CA.
-    pub ca_file: Option<PathBuf>,
-    /// File with a bearer token. `None`: the pod's service-account token.
-    pub token_file: Option<PathBuf>,
-}
-
 impl Default for PodConfig {
     fn default() -> Self {
         Self {
@@ -137,6 +127,8 @@ impl Default for PodConfig {
             pod_list_limit: POD_LIST_LIMIT,
             pod_resources_socket: Some(POD_RESOURCES_SOCKET.into()),
             apiserver: ApiServerConfig::default(),
+            apiserver_fallback: false,
+            apiserver_fallback_after: Duration::from_secs(60),
             poll_interval: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(5),
@@ -148,18 +140,6 @@ impl PodConfig {
     /// The labels to keep of each pod.
     pub(crate) fn labels_to_keep(&self) -> LabelKeys {
         LabelKeys::Only(self.label_keys.iter().map(|key| key.as_str().into()).collect())
-    }
-}
-
-impl Default for ApiServerConfig {
-    fn default() -> Self {
-        Self {
-            fallback: false,
-            fallback_after: Duration::from_secs(60),
-            url: None,
-            ca_file: None,
-            token_file: None,
-        }
     }
 }
 
@@ -213,4 +193,15 @@ pub enum ConfigError {
         /// Missing flag.
         setting: &'static str,
     },
+}
+
+impl From<apiserver::ConfigError> for ConfigError {
+    fn from(error: apiserver::ConfigError) -> Self {
+        match error {
+            apiserver::ConfigError::Missing { setting } => {
+                Self::Missing { source_name: "apiserver", setting }
+            }
+            apiserver::ConfigError::Setting(error) => Self::Setting(error),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Sources of the node's pods: the kubelet's HTTPS API and sockets, and the API server.
 //!
-//! [`PodService`] queries them and publishes a [`kubepods::PodIndex`]; [`ApiServerConnection`] is
-//! the connection that other parts of the agent use, too. This crate does not read cgroupfs.
+//! [`PodService`] queries them and publishes a [`kubepods::PodIndex`]. This crate does not read
+//! cgroupfs.
 
 mod cause;
 mod config;
@@ -12,12 +12,11 @@ mod source;
 
 pub use cause::Cause;
 pub use config::{
-    ApiServerConfig, ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig,
-    POD_RESOURCES_SOCKET, PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource,
+    ClientCertificate, ConfigError, HOST_CERTIFICATES, KubeletConfig, POD_RESOURCES_SOCKET,
+    PODS_API_SOCKET, PODS_API_SOCKET_OF_THE_KEP, PodConfig, PodSource,
 };
 pub use service::{
     Beat, CreatedContainer, PodService, Pods, RuntimeSource, Sandbox, SourceStatus, Task,
 };
 pub use source::SourceName;
-pub use source::connection::ApiServerConnection;
 pub use source::host_certificate::copy_certificate;

@@ -178,20 +178,6 @@ async fn a_token_that_is_missing_is_waited_for() {
     within(pods.known()).await;
 }
 
-/// The format of `kubectl create secret --from-file`, which client-go accepts.
-#[tokio::test]
-async fn a_token_file_may_end_with_a_newline() {
-    let (mut node, server) = cluster().await;
-    let with_newline = node.directory.path().join("with-newline");
-    std::fs::write(
-        &with_newline,
-        format!("{}\r\n", std::fs::read_to_string(server.token_file()).unwrap()),
-    )
-    .unwrap();
-    node.config.apiserver.token_file = Some(with_newline);
-    until_named(&node.start_known().await, "a").await;
-}
-
 /// The rate limit applies however often the watch breaks.
 #[tokio::test]
 async fn a_watch_that_breaks_again_and_again_does_not_become_a_flood() {
@@ -212,7 +198,7 @@ async fn a_watch_that_breaks_again_and_again_does_not_become_a_flood() {
 async fn without_opt_in_the_api_server_gets_no_requests() {
     let (mut node, server) = cluster().await;
     node.config.source = PodSource::Auto;
-    node.config.apiserver.fallback_after = Duration::from_millis(100);
+    node.config.apiserver_fallback_after = Duration::from_millis(100);
     node.stub.stop_listening().await;
     let pods = node.start();
     down(&pods, SourceName::Kubelet).await;
@@ -225,8 +211,8 @@ async fn without_opt_in_the_api_server_gets_no_requests() {
 async fn as_a_fallback_it_stands_in_while_the_kubelet_is_down() {
     let (mut node, server) = cluster().await;
     node.config.source = PodSource::Auto;
-    node.config.apiserver.fallback = true;
-    node.config.apiserver.fallback_after = Duration::from_millis(500);
+    node.config.apiserver_fallback = true;
+    node.config.apiserver_fallback_after = Duration::from_millis(500);
     let pods = node.start_known().await;
     assert_eq!(pods.index().pods().len(), 7);
     assert_eq!(pods.apiserver_requests(), 0, "the kubelet answers");

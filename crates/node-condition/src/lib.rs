@@ -11,8 +11,8 @@ mod rule;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use apiserver::ApiServerConnection;
 use kube::Client;
-use kubelet::ApiServerConnection;
 use metrics::AgentMetrics;
 use snapshot::{NodeSnapshot, PressureScope, Published};
 use tokio::task::JoinHandle;

@@ -108,9 +108,8 @@ fn condition(state: State, is_new: bool, now: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use kubelet::{ApiServerConfig, PodConfig, PodService, PodSource};
+    use apiserver::{ApiServerConfig, ApiServerConnection};
     use kubelet_stub::apiserver::ApiServerStub;
-    use tokio::runtime::Handle;
 
     use super::*;
 
@@ -119,15 +118,14 @@ mod tests {
 
     async fn start(directory: &tempfile::TempDir) -> (ApiServerStub, Reporter) {
         let server = ApiServerStub::start(directory.path()).await.unwrap();
-        let apiserver = ApiServerConfig {
+        let config = ApiServerConfig {
             url: Some(server.url()),
             ca_file: Some(server.ca_file()),
             token_file: Some(server.token_file()),
             ..ApiServerConfig::default()
         };
-        let config = PodConfig { source: PodSource::None, apiserver, ..PodConfig::default() };
-        let pods = PodService::start(&config, &Handle::current()).unwrap();
-        let client = pods.apiserver(&config).unwrap().client().unwrap();
+        let connection = ApiServerConnection::new(&config, Arc::default()).unwrap();
+        let client = connection.client().unwrap();
         let metrics = AgentMetrics::new(metrics::Build { version: "0", revision: "0" });
         let reporter = Reporter::new(client, "node-1".into(), Arc::new(metrics));
         (server, reporter)

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use apiserver::ApiServerConnection;
 use arc_swap::ArcSwap;
 use kubepods::model::Pod;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
@@ -31,7 +32,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::cause::Cause;
 use crate::config::{ConfigError, PodConfig, PodSource};
-use crate::source::connection::ApiServerConnection;
 use crate::source::http::KubeletHttp;
 use asks::Asks;
 use exclusive::keep_exclusive_cpus;
@@ -140,14 +140,6 @@ impl PodService {
     /// [`ConfigError`] for every problem that can be detected before the first connection.
     pub fn validate(config: &PodConfig) -> Result<(), ConfigError> {
         Sources::of(config, &Arc::default()).map(drop)
-    }
-
-    /// Checks the connection settings of the API server, for other uses than pods.
-    ///
-    /// # Errors
-    /// Fails if it is not configured outside a pod, or if its CA or token cannot be read.
-    pub fn validate_apiserver(config: &PodConfig) -> Result<(), ConfigError> {
-        ApiServerConnection::new(config, Arc::default())?.validate()
     }
 
     /// Starts the service. Returns at once; the first index follows when a source has answered.
@@ -322,8 +314,11 @@ impl Pods {
     ///
     /// # Errors
     /// Fails if it is not configured outside a pod, or if its CA cannot be read.
-    pub fn apiserver(&self, config: &PodConfig) -> Result<ApiServerConnection, ConfigError> {
-        ApiServerConnection::new(config, Arc::clone(&self.shared.apiserver_requests))
+    pub fn apiserver(
+        &self,
+        config: &PodConfig,
+    ) -> Result<ApiServerConnection, apiserver::ConfigError> {
+        ApiServerConnection::new(&config.apiserver, Arc::clone(&self.shared.apiserver_requests))
     }
 
     /// Number of lists that exceeded the limit since the start; the pods beyond it have no names.

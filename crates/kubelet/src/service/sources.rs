@@ -53,8 +53,8 @@ impl Sources {
                 if let Some(url) = &config.readonly_url {
                     sources.polled.push(KubeletHttp::read_only(config, url)?);
                 }
-                if config.apiserver.fallback {
-                    sources.apiserver = apiserver(config.apiserver.fallback_after)?;
+                if config.apiserver_fallback {
+                    sources.apiserver = apiserver(config.apiserver_fallback_after)?;
                 }
             }
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use apiserver::ApiServerConnection;
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
@@ -22,7 +23,6 @@ use kubepods::wire::WirePod;
 use kubepods::{LabelKeys, from_wire};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::connection::ApiServerConnection;
 use super::{SourceError, Updates};
 use crate::config::{ConfigError, PodConfig};
 
@@ -42,7 +42,7 @@ impl ApiServer {
     /// Creates the source; `requests` counts the requests sent.
     pub(crate) fn new(config: &PodConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
         let missing = ConfigError::Missing { source_name: "apiserver", setting: "--node-name" };
-        let connection = ApiServerConnection::new(config, requests)?;
+        let connection = ApiServerConnection::new(&config.apiserver, requests)?;
         Ok(Self {
             connection,
             node: config.node_name.clone().ok_or(missing)?,

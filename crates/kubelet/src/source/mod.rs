@@ -2,7 +2,6 @@
 
 pub(crate) mod apiserver;
 pub(crate) mod body;
-pub(crate) mod connection;
 pub(crate) mod host_certificate;
 pub(crate) mod http;
 pub(crate) mod pod_resources;

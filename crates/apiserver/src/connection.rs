@@ -1,5 +1,4 @@
-//! Connection to the API server for any use: requests are counted and rate-limited, and the token
-//! is re-read.
+//! Clients of the API server with the agent's credentials.
 //!
 //! `Retry-After` is respected, and every request sent is counted, including retries.
 
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use http::Uri;
 use http::header::AUTHORIZATION;
+use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use kube::Client;
 use kube::client::retry::RetryPolicy;
@@ -20,7 +20,7 @@ use tower::buffer::BufferLayer;
 use tower::limit::RateLimitLayer;
 use tower::retry::RetryLayer;
 
-use crate::config::{ApiServerConfig, ConfigError, PodConfig};
+use crate::config::{ApiServerConfig, ConfigError};
 
 /// Maximum number of requests per [`RATE_WINDOW`]. The backoff after failures never reaches it. A
 /// server that ends every watch at once does not fail, however, and only this limit slows the
@@ -30,7 +30,7 @@ const RATE_WINDOW: Duration = Duration::from_secs(30);
 /// Number of requests that may wait for the rate limit; the watch has one at a time.
 const QUEUE: usize = 4;
 
-/// Address of the API server, and the agent's credentials.
+/// Address of the API server, the agent's credentials, and the count of its requests.
 #[derive(Debug, Clone)]
 pub struct ApiServerConnection {
     url: Uri,
@@ -42,14 +42,13 @@ pub struct ApiServerConnection {
 
 impl ApiServerConnection {
     /// Creates the connection; `requests` counts the requests sent.
-    pub(crate) fn new(config: &PodConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
-        let missing = |setting| ConfigError::Missing { source_name: "apiserver", setting };
-        let url = match &config.apiserver.url {
-            Some(url) => url.clone(),
-            None => in_cluster_url().ok_or_else(|| missing("--apiserver-url (outside a pod)"))?,
-        };
-        let ApiServerConfig { ca_file, token_file, .. } = &config.apiserver;
-        if let Some(path) = ca_file {
+    ///
+    /// # Errors
+    /// Fails if it is not configured outside a pod, or if a configured CA cannot be read.
+    pub fn new(config: &ApiServerConfig, requests: Arc<AtomicU64>) -> Result<Self, ConfigError> {
+        let missing = ConfigError::Missing { setting: "--apiserver-url (outside a pod)" };
+        let url = config.url.clone().or_else(in_cluster_url).ok_or(missing)?;
+        if let Some(path) = &config.ca_file {
             read_named("--apiserver-ca-file", path)?;
         }
         let or = |named: &Option<PathBuf>, default| {
@@ -57,25 +56,26 @@ impl ApiServerConnection {
         };
         Ok(Self {
             url: base_uri("--apiserver-url", &url, "https")?,
-            ca_file: or(ca_file, SERVICE_ACCOUNT_CA),
-            token_file: or(token_file, SERVICE_ACCOUNT_TOKEN),
+            ca_file: or(&config.ca_file, SERVICE_ACCOUNT_CA),
+            token_file: or(&config.token_file, SERVICE_ACCOUNT_TOKEN),
             connect_timeout: config.connect_timeout,
             requests,
         })
     }
 
-    /// Checks that the CA and the token can be read.
-    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
-        let files =
-            [("--apiserver-ca-file", &self.ca_file), ("--apiserver-token-file", &self.token_file)];
-        for (setting, path) in files {
-            read_named(setting, path)?;
-        }
+    /// Checks the configuration, and that the CA and the token can be read. Opens no connection.
+    ///
+    /// # Errors
+    /// Fails if it is not configured outside a pod, or if a file cannot be read.
+    pub fn validate(config: &ApiServerConfig) -> Result<(), ConfigError> {
+        let connection = Self::new(config, Arc::default())?;
+        read_named("--apiserver-ca-file", &connection.ca_file)?;
+        read_named("--apiserver-token-file", &connection.token_file)?;
         Ok(())
     }
 
     /// The server's address.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url.to_string()
     }
 
@@ -87,12 +87,11 @@ impl ApiServerConnection {
         self.client_with(RATE)
     }
 
-    /// Same as [`ApiServerConnection::client`], with at most `requests` requests per half minute.
+    /// Same as [`ApiServerConnection::client`], with at most `rate` requests per half minute.
     ///
     /// # Errors
     /// Fails if the CA or the token cannot be read.
-    pub fn client_with(&self, requests: u64) -> kube::Result<Client> {
-        let rate = requests;
+    pub fn client_with(&self, rate: u64) -> kube::Result<Client> {
         let mut config = kube::Config::new(self.url.clone());
         config.root_cert_file = Some(self.ca_file.clone());
         // The roots of the file replace these. Without any, kube also loads the system's, and the
@@ -122,9 +121,7 @@ impl ApiServerConnection {
                 request
             })
             .map_err(tower::BoxError::from)
-            .service(
-                hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(https),
-            );
+            .service(HttpClient::builder(TokioExecutor::new()).build(https));
         Ok(Client::new(service, config.default_namespace))
     }
 }
