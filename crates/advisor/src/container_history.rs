@@ -185,7 +185,7 @@ impl ContainerHistory {
 
     /// Resets throttling by a limit that is no longer in force.
     fn follow_limits(&mut self, row: &ContainerRow) {
-        let limits = (row.own_limit_cores(), row.limit_cores);
+        let limits = (row.own_limit_cores(), row.cpu_limit.cores());
         let (own, lowest) = std::mem::replace(&mut self.limits, limits);
         if own != limits.0 {
             (self.sums.periods, self.sums.throttled) = (0.0, 0.0);
@@ -245,7 +245,7 @@ impl ContainerHistory {
             spec: row.spec.map(|of_pod| spec(of_pod, &row.identity)),
             cpus: row.cpuset.as_ref().map(|cpuset| cpuset.count),
             claims_cpus: row.identity.claims_cpus,
-            limit_cores: row.limit_cores,
+            limit_cores: row.cpu_limit.cores(),
             own_limit_cores: row.own_limit_cores(),
             pod: None,
             request_cores: row.request_cores,

@@ -19,8 +19,8 @@ pub(crate) fn quotas<'a>(
     }
     let quotas = pods.iter().filter_map(|pod| {
         let name = (&*pod.identity.namespace, &*pod.identity.pod);
-        let quota =
-            PodQuota::of(pod.limit_cores?, pod.cfs.throttled_periods > 0, members.get(&name)?);
+        let throttles = pod.cfs.throttled_periods > 0;
+        let quota = PodQuota::of(pod.cpu_limit.cores()?, throttles, members.get(&name)?);
         Some((name, quota))
     });
     quotas.collect()

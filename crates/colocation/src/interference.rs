@@ -83,10 +83,10 @@ fn facts(snapshot: &NodeSnapshot, pod: &PodKey, reading: &Reading) -> Aggressor 
     // The request of the pod itself replaces those of its containers, and is not in the snapshot.
     let is_known = |row: &&ContainerRow| row.spec.is_some_and(|spec| !spec.pod_requests_cpu);
     let requested = rows.iter().filter_map(|row| row.request_cores).sum();
-    let sum_of_limits: Option<f64> = rows.iter().map(|row| row.limit_cores).sum();
+    let sum_of_limits: Option<f64> = rows.iter().map(|row| row.cpu_limit.cores()).sum();
     let of_pod =
         |row: &&snapshot::PodRow| *row.identity.namespace == *pod.0 && *row.identity.pod == *pod.1;
-    let limit_of_pod = snapshot.pods.iter().find(of_pod).and_then(|row| row.limit_cores);
+    let limit_of_pod = snapshot.pods.iter().find(of_pod).and_then(|row| row.cpu_limit.cores());
     Aggressor {
         request_cores: rows.iter().all(is_known).then_some(requested),
         used_cores: used_ns(reading, pod) / reading.elapsed.as_nanos() as f64,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use colocation::{Aggressor, Cause, ContainerUsage, HarmMeter, Pair, PairMeter, Suggestions};
 use kubepods::model::ContainerKind;
 use snapshot::{
-    ContainerIdentity, ContainerRow, InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity,
-    SpecRow, TraceMode, TraceRow,
+    ContainerIdentity, ContainerRow, CpuLimit, InterferenceRow, Limit, Losses, NodeSnapshot,
+    NodeWaits, PodIdentity, SpecRow, TraceMode, TraceRow,
 };
 
 const MS: u64 = 1_000_000;
@@ -188,7 +188,8 @@ fn pairs_have_the_facts_of_the_aggressor() {
         ];
         let mut b = container("b", "Burstable", 1_500 * seconds);
         b.spec = Some(spec);
-        (b.request_cores, b.limit_cores, b.runnable_threads) = (Some(0.5), Some(2.0), Some(4));
+        b.cpu_limit = Limit::Limited(CpuLimit { cores: 2.0, period_usec: 100_000 });
+        (b.request_cores, b.runnable_threads) = (Some(0.5), Some(4));
         let rows = vec![container("a", "Burstable", 800 * seconds), b];
         let at = start + Duration::from_secs(seconds);
         meter.read(&snapshot(at, TraceMode::Continuous, pairs, rows), is_best_effort)

@@ -122,12 +122,13 @@ impl Table {
             self.update(
                 container_key(container),
                 container_counters(container),
-                container.limit_cores,
+                container.cpu_limit.cores(),
                 seconds,
             );
         }
         for pod in &snapshot.pods {
-            self.update(pod_key(pod), pod_counters(pod, snapshot), pod.limit_cores, seconds);
+            let (now, limit_cores) = (pod_counters(pod, snapshot), pod.cpu_limit.cores());
+            self.update(pod_key(pod), now, limit_cores, seconds);
         }
         self.rows.retain(|_, row| row.is_fresh);
     }
@@ -258,7 +259,8 @@ fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
     };
     let containers = || snapshot.containers.iter().filter(of_pod);
     let usage_ns = containers().filter_map(|row| row.usage_ns).sum();
-    let period_usec = containers().find_map(|container| container.limit_period_usec);
+    let limit = containers().find_map(|container| container.cpu_limit.limited());
+    let period_usec = limit.map(|limit| limit.period_usec);
     Counters { usage_ns: Some(usage_ns), cfs: Some(row.cfs), period_usec, ancestor_ns: None }
 }
 
@@ -266,7 +268,7 @@ fn pod_counters(row: &PodRow, snapshot: &NodeSnapshot) -> Counters {
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
-    use snapshot::{Bandwidth, Quota};
+    use snapshot::{Bandwidth, CpuLimit, Limit, Quota};
 
     use super::*;
 
@@ -282,7 +284,7 @@ mod tests {
             cfs: Some(cfs),
             bandwidth: Some(Bandwidth { quota: Quota::Max, period_usec: 100_000 }),
             usage_ns: Some(second * 30_000_000),
-            limit_cores: Some(0.2),
+            cpu_limit: Limit::Limited(CpuLimit { cores: 0.2, period_usec: 100_000 }),
             ..ContainerRow::default()
         };
         NodeSnapshot {

@@ -8,7 +8,7 @@ pub(crate) use cgroup_tree::CgroupId;
 use cgroup_tree::Role;
 use kernel_text::{Bandwidth, CpuPressure, Quota};
 use kubepods::path::{CgroupPath, Driver, QosClass};
-use snapshot::{CpuWeight, Published, ScaledQuotas};
+use snapshot::{CpuLimit, CpuWeight, Limit, Published, ScaledQuotas};
 
 use crate::budget::DescriptorBudget;
 use crate::contention::ThrottledTime;
@@ -114,11 +114,12 @@ pub(crate) struct Cgroup {
     pub(crate) series: Option<SeriesId>,
     pub(crate) files: Files,
     pub(crate) last: LastCounters,
-    /// Quota and period by the limit.
-    pub(crate) bandwidth: Option<Bandwidth>,
+    /// Quota and period by the limit, as last read.
+    pub(crate) bandwidth: Value<Bandwidth>,
     /// Quota in force while the agent keeps it above the limit, microseconds.
     pub(crate) scaled_quota_usec: Option<u64>,
-    pub(crate) weight: Option<CpuWeight>,
+    /// Weight, as last read.
+    pub(crate) weight: Value<CpuWeight>,
     /// Recent activity, which decides what to read.
     pub(crate) activity: Activity,
     /// Whether `cpu.stat` has burst counters.
@@ -138,32 +139,26 @@ pub(crate) struct PathQuota {
     /// Throttled time by these quotas: sum of each cgroup's own `cpu.stat`.
     pub(crate) throttled_ns: u64,
     /// The lowest of these limits.
-    pub(crate) limit: Option<Limit>,
+    pub(crate) limit: Limit<CpuLimit>,
     /// Whether one of them has, or had, a quota.
     pub(crate) had_quota: bool,
 }
 
-/// CPU limit set by a quota.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Limit {
-    /// Quota ÷ period.
-    pub(crate) cores: f64,
-    pub(crate) period_usec: u64,
+impl PathQuota {
+    /// Quotas above a cgroup that has no ancestor.
+    pub(crate) const NONE: Self = Self { throttled_ns: 0, limit: Limit::Absent, had_quota: false };
 }
 
-impl Limit {
-    /// Returns `None` if the bandwidth is unlimited.
-    fn of(bandwidth: Bandwidth) -> Option<Self> {
-        Some(Self { cores: bandwidth.limit_cores()?, period_usec: bandwidth.period_usec })
-    }
-
-    /// Returns the lower limit; the cgroup's own if they are equal, because its counters count its
-    /// own periods.
-    fn lowest(own: Option<Self>, above: Option<Self>) -> Option<Self> {
-        match (own, above) {
-            (Some(own), Some(above)) => Some(if above.cores < own.cores { above } else { own }),
-            (own, above) => own.or(above),
-        }
+/// Returns the lower limit; the cgroup's own if they are equal, because its counters count its own
+/// periods.
+fn lowest(own: Limit<CpuLimit>, above: Limit<CpuLimit>) -> Limit<CpuLimit> {
+    use Limit::{Absent, Limited, NotRead, Unlimited};
+    match (own, above) {
+        (Limited(own), Limited(above)) if above.cores < own.cores => Limited(above),
+        (Limited(limit), _) | (_, Limited(limit)) => Limited(limit),
+        (NotRead, _) | (_, NotRead) => NotRead,
+        (Unlimited, _) | (_, Unlimited) => Unlimited,
+        (Absent, Absent) => Absent,
     }
 }
 
@@ -182,9 +177,9 @@ impl Cgroup {
             lookup: LookupSchedule::new(cgroup.found),
             series: None,
             last: LastCounters::default(),
-            bandwidth: None,
+            bandwidth: Value::NotRead,
             scaled_quota_usec: None,
-            weight: None,
+            weight: Value::NotRead,
             activity: Activity::new(),
             has_burst: false,
             path: PathQuota::default(),
@@ -228,13 +223,25 @@ impl Cgroup {
         LastUsage { usage_ns: self.last.usage.last(), modes_due_ns: self.last.modes_due_ns }
     }
 
+    /// CPU limit by its own quota.
+    pub(crate) fn cpu_limit(&self) -> Limit<CpuLimit> {
+        match self.bandwidth {
+            Value::Read(bandwidth) => Limit::of(bandwidth),
+            Value::Absent => Limit::Absent,
+            Value::NotRead | Value::Failed => Limit::NotRead,
+        }
+    }
+
     /// Stores a bandwidth; a scaled quota counts as the one that it replaces.
-    fn take_bandwidth(&mut self, found: Bandwidth, scaled: &Published<ScaledQuotas>) {
-        let limit_usec = |quota_usec: u64| scaled.latest().limit_usec(&self.relative, quota_usec);
-        let limit_usec = found.quota.usec().and_then(limit_usec);
-        self.scaled_quota_usec = limit_usec.and(found.quota.usec());
-        let quota = limit_usec.map_or(found.quota, Quota::Usec);
-        self.bandwidth = Some(Bandwidth { quota, ..found });
+    fn take_bandwidth(&mut self, found: Value<Bandwidth>, scaled: &Published<ScaledQuotas>) {
+        let by_limit = found.map(|found| {
+            let limit_usec =
+                |quota_usec: u64| scaled.latest().limit_usec(&self.relative, quota_usec);
+            let limit_usec = found.quota.usec().and_then(limit_usec);
+            self.scaled_quota_usec = limit_usec.and(found.quota.usec());
+            Bandwidth { quota: limit_usec.map_or(found.quota, Quota::Usec), ..found }
+        });
+        self.bandwidth.update(by_limit);
     }
 
     /// Applies the reading of a tick: stores the gauges and returns the increments of the counters.
@@ -245,16 +252,13 @@ impl Cgroup {
         scaled: &Published<ScaledQuotas>,
         now: Instant,
     ) -> Deltas {
-        // Values that were not read or failed stay as they were.
-        if let Some(found) = reading.bandwidth.read() {
-            self.take_bandwidth(found, scaled);
-        }
-        self.weight = reading.weight.read().or(self.weight);
-        let limit = self.bandwidth.and_then(Limit::of);
+        self.take_bandwidth(reading.bandwidth, scaled);
+        self.weight.update(reading.weight);
+        let limit = self.cpu_limit();
         let stat = reading.stat.read().unwrap_or_default();
         self.has_burst |= stat.nr_bursts.is_some();
         self.activity.had_quota |=
-            limit.is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
+            limit.limited().is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
         let usage_ns = reading.usage_ns();
         let has_run = usage_ns.is_none() || usage_ns != self.last.usage.last();
         let mut deltas = self.last.advance(reading);
@@ -273,7 +277,7 @@ impl Cgroup {
         self.activity.above = above;
         self.path = PathQuota {
             throttled_ns: above.throttled_ns + self.last.own_throttled_ns,
-            limit: Limit::lowest(limit, above.limit),
+            limit: lowest(limit, above.limit),
             had_quota: above.had_quota || self.activity.had_quota,
         };
         deltas
@@ -405,5 +409,30 @@ impl LastCounters {
     /// Counts the ancestors' whole history as this cgroup's: both were found at the same time.
     pub(crate) fn inherit_history(&mut self) {
         self.ancestors = Some(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_known_limit_holds() {
+        let limit = |cores, period_usec| Limit::Limited(CpuLimit { cores, period_usec });
+        let (one, two) = (limit(1.0, 50_000), limit(2.0, 100_000));
+        for (own, above, expected) in [
+            (one, two, one),
+            (two, one, one),
+            (one, limit(1.0, 100_000), one),
+            (Limit::Unlimited, one, one),
+            (one, Limit::NotRead, one),
+            (Limit::NotRead, Limit::Unlimited, Limit::NotRead),
+            (Limit::Unlimited, Limit::NotRead, Limit::NotRead),
+            (Limit::Absent, Limit::Unlimited, Limit::Unlimited),
+            (Limit::Unlimited, PathQuota::NONE.limit, Limit::Unlimited),
+            (Limit::Absent, PathQuota::NONE.limit, Limit::Absent),
+        ] {
+            assert_eq!(lowest(own, above), expected, "{own:?} below {above:?}");
+        }
     }
 }

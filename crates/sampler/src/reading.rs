@@ -28,6 +28,18 @@ impl<T> Value<T> {
         }
     }
 
+    /// Replaces the value by a later one. A value that was read stays until another is read.
+    pub(crate) fn update(&mut self, later: Self) {
+        let stays = match later {
+            Self::Read(_) => false,
+            Self::NotRead => true,
+            Self::Absent | Self::Failed => matches!(self, Self::Read(_)),
+        };
+        if !stays {
+            *self = later;
+        }
+    }
+
     pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Value<U> {
         match self {
             Self::Absent => Value::Absent,

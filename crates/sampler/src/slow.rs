@@ -77,10 +77,10 @@ impl SlowReading {
             _ => row.memory_working_set_bytes = None,
         }
         match self.limit_bytes {
-            Value::Failed => {}
+            Value::Failed | Value::NotRead => {}
             Value::Read(Some(limit)) => row.memory_limit_bytes = Limit::Limited(limit),
             Value::Read(None) => row.memory_limit_bytes = Limit::Unlimited,
-            Value::Absent | Value::NotRead => row.memory_limit_bytes = Limit::NotRead,
+            Value::Absent => row.memory_limit_bytes = Limit::Absent,
         }
         match self.numa_read {
             Value::Failed => {}

@@ -28,7 +28,7 @@ fn usage(node: &Node) -> Vec<u64> {
 }
 
 fn limits(node: &Node) -> Vec<f64> {
-    node.latest().containers.iter().map(|row| row.limit_cores.unwrap()).collect()
+    node.latest().containers.iter().map(|row| row.cpu_limit.cores().unwrap()).collect()
 }
 
 #[test]

@@ -11,14 +11,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sampler::Sampler;
-use snapshot::{Limit, ScaledQuota, ScaledQuotas};
+use snapshot::{ContainerRow, Limit, ScaledQuota, ScaledQuotas};
 use support::{NoNames, Node};
 
 const POD: &str = "kubelet/kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 
-/// Limit in cores, and the period of the limiting quota, for each container.
+/// Limit in cores, and the period of the limiting quota.
+fn limit(row: &ContainerRow) -> (Option<f64>, Option<u64>) {
+    (row.cpu_limit.cores(), row.cpu_limit.limited().map(|limit| limit.period_usec))
+}
+
+/// The same for each container.
 fn limits(node: &Node) -> Vec<(Option<f64>, Option<u64>)> {
-    node.latest().containers.iter().map(|row| (row.limit_cores, row.limit_period_usec)).collect()
+    node.latest().containers.iter().map(limit).collect()
 }
 
 #[test]
@@ -55,7 +60,7 @@ fn the_limit_is_the_quota_that_a_scaled_one_replaces() {
     let quotas = |node: &Node| {
         let latest = node.latest();
         let (row, pod) = (&latest.containers[0], &latest.pods[0]);
-        (row.own_limit_cores(), row.scaled_quota_usec, row.limit_cores, pod.limit_cores)
+        (row.own_limit_cores(), row.scaled_quota_usec, row.cpu_limit.cores(), pod.cpu_limit.cores())
     };
     assert_eq!(quotas(&node), (Some(0.1), Some(12_000), Some(0.1), Some(0.15)));
     // By another program.
@@ -65,7 +70,7 @@ fn the_limit_is_the_quota_that_a_scaled_one_replaces() {
 }
 
 #[test]
-fn an_unreadable_memory_limit_is_not_an_absent_one() {
+fn an_unreadable_memory_limit_is_neither_absent_nor_unlimited() {
     let root = Node::make_root(2);
     let mut node = Node::on(root);
     for (number, text) in [(1, "1048576\n"), (2, "not a number\n")] {
@@ -74,7 +79,7 @@ fn an_unreadable_memory_limit_is_not_an_absent_one() {
     fs::remove_file(node.container(3).join("memory.max")).unwrap();
     (0..3).for_each(|_| node.tick());
     let found: Vec<_> = node.latest().containers.iter().map(|row| row.memory_limit_bytes).collect();
-    assert_eq!(found, [Limit::Unlimited, Limit::Limited(1 << 20), Limit::NotRead, Limit::NotRead]);
+    assert_eq!(found, [Limit::Unlimited, Limit::Limited(1 << 20), Limit::NotRead, Limit::Absent]);
 }
 
 /// A node in a container, as with kind: a quota on the cgroup above the kubelet's, none on the
@@ -114,15 +119,23 @@ fn a_quota_above_kubepods_limits_and_throttles_as_an_ancestor() {
             sampler.tick(start + Duration::from_secs(second));
             let latest = sampler.published().latest();
             let row = &latest.containers[0];
-            (row.limit_cores, row.limit_period_usec, row.throttled_ancestor_ns)
+            (limit(row), row.throttled_ancestor_ns)
         };
-        assert_eq!(row(0), (Some(3.0), Some(50_000), Some(7_000_000)), "cpu.stat.local: {local:?}");
+        assert_eq!(
+            row(0),
+            ((Some(3.0), Some(50_000)), Some(7_000_000)),
+            "cpu.stat.local: {local:?}"
+        );
         // The mount's root is visible if the node has its own cgroup namespace.
         fs::write(root.path().join("cpu.max"), "100000 100000\n").unwrap();
-        assert_eq!(row(1), (Some(1.0), Some(100_000), Some(7_000_000)), "a quota that comes later");
+        assert_eq!(
+            row(1),
+            ((Some(1.0), Some(100_000)), Some(7_000_000)),
+            "a quota that comes later"
+        );
         fs::write(root.path().join("docker/0123/cpu.max"), "25000 50000\n").unwrap();
         for second in 2..20 {
-            assert_eq!(row(second).0, Some(0.5), "one that is lowered");
+            assert_eq!(row(second).0.0, Some(0.5), "one that is lowered");
         }
     }
 }

@@ -59,7 +59,7 @@ fn rows(node: &Node) -> String {
         let memory = (row.memory_working_set_bytes, &row.numa_memory, row.pressure_waiting_ns);
         format!(
             "{:?} {cfs:?} {:?} {memory:?} {:?}",
-            row.user_ns, row.throttled_ancestor_ns, row.limit_cores
+            row.user_ns, row.throttled_ancestor_ns, row.cpu_limit
         )
     };
     latest.containers.iter().map(row).collect::<Vec<_>>().join("\n")
@@ -144,6 +144,6 @@ fn a_missing_inotify_instance_is_created_at_the_next_reconcile() {
     fs::write(node.container(0).join("cpu.max"), "10000 100000\n").unwrap();
     fs::create_dir(node.container(0).with_file_name(format!("{:064x}", 9))).unwrap();
     node.tick();
-    assert_eq!(node.latest().containers[0].limit_cores, Some(0.1));
+    assert_eq!(node.latest().containers[0].cpu_limit.cores(), Some(0.1));
     assert_eq!(node.latest().containers.len(), 3);
 }

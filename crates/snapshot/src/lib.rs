@@ -5,6 +5,7 @@
 //! read them and never access the kernel.
 
 pub mod labels;
+mod limit;
 mod node;
 mod published;
 mod runtime;
@@ -12,10 +13,11 @@ mod scaled;
 mod waits;
 
 pub use kernel_text::{Bandwidth, CpuPlace, Quota, WeightRule};
+pub use limit::{CpuLimit, Limit};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
-    FeatureState, KernelInfo, Limit, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow,
-    SamplerRow, SpecRow, WINDOW, WINDOW_BUCKETS, WindowHistogram, Workload, ends_window,
+    FeatureState, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow,
+    SpecRow, WINDOW, WINDOW_BUCKETS, WindowHistogram, Workload, ends_window,
 };
 pub use published::Published;
 pub use runtime::{Language, Runtime};

@@ -12,6 +12,7 @@ use kubepods::model::ContainerKind;
 use serde::{Deserialize, Serialize};
 
 use crate::labels;
+use crate::limit::{CpuLimit, Limit};
 use crate::waits::{ContainerWaits, NodeWaits};
 
 /// The state of the node after one tick.
@@ -183,19 +184,17 @@ pub struct ContainerRow {
     /// Share of throttled periods per window; `None` if the container's own cgroup never had a
     /// quota.
     pub windows: Option<WindowHistogram>,
-    /// Lowest quota ÷ period over the container and its ancestors, cores; `None` if unlimited, or
-    /// if no quota could be read. A scaled quota counts as the one that it replaces.
-    pub limit_cores: Option<f64>,
-    /// CFS period of that lowest quota, microseconds; the container's own if two quotas are equally
-    /// low.
-    pub limit_period_usec: Option<u64>,
+    /// Lowest CPU limit of the container and its ancestors; the container's own if two are equally
+    /// low. A scaled quota counts as the one that it replaces.
+    pub cpu_limit: Limit<CpuLimit>,
     /// CPU request of the pod spec, cores.
     pub request_cores: Option<f64>,
     /// Weight on contended CPUs, in the kernel's unit.
     pub weight: Option<CpuWeight>,
     /// The node's conversion rule between v1 shares and v2 weight.
     pub weight_rule: WeightRule,
-    /// Quota of the container's own cgroup by its limit, and its CFS period; `None` if not read.
+    /// Quota of the container's own cgroup by its limit, and its CFS period; `None` until they were
+    /// read.
     pub bandwidth: Option<Bandwidth>,
     /// Quota in force, microseconds, while cpuwarden keeps it above the limit.
     pub scaled_quota_usec: Option<u64>,
@@ -211,8 +210,8 @@ pub struct ContainerRow {
     pub contention_upper_ns: Option<u64>,
     /// Run-queue delay of all threads since their first scan, including throttling, nanoseconds.
     pub run_delay_ns: Option<u64>,
-    /// Causes of its threads' waits, by the trace; `None` without a trace, and before the first
-    /// wait.
+    /// Causes of its threads' waits, by the trace; `None` before its first wait, and if nothing is
+    /// traced ([`NodeWaits::trace`]).
     pub waits: Option<Arc<ContainerWaits>>,
     /// Effective cpuset.
     pub cpuset: Option<Arc<CpusetRow>>,
@@ -233,28 +232,6 @@ pub struct ContainerRow {
     pub memory_request_bytes: Option<u64>,
     /// Further properties of the pod's spec; `None` while the pod is unknown.
     pub spec: Option<SpecRow>,
-}
-
-/// A limit of a cgroup.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Limit<T> {
-    /// Not known: not read yet, or this kernel or cgroup has no such file.
-    #[default]
-    NotRead,
-    /// The cgroup has no limit of its own.
-    Unlimited,
-    /// The limit.
-    Limited(T),
-}
-
-impl<T> Limit<T> {
-    /// The limit; `None` if there is none, or if it is not known.
-    pub fn limited(self) -> Option<T> {
-        match self {
-            Self::Limited(limit) => Some(limit),
-            Self::NotRead | Self::Unlimited => None,
-        }
-    }
 }
 
 /// Position of a container in its pod's spec, and the pod-level resources (`spec.resources`).
@@ -383,8 +360,8 @@ pub struct PodRow {
     pub cfs: CfsTotals,
     /// Share of throttled periods per window.
     pub windows: WindowHistogram,
-    /// Quota ÷ period of the pod's own cgroup, cores; `None` after the quota was removed.
-    pub limit_cores: Option<f64>,
+    /// CPU limit of the pod's own cgroup; [`Limit::Unlimited`] after the quota was removed.
+    pub cpu_limit: Limit<CpuLimit>,
 }
 
 /// Metrics of the node.

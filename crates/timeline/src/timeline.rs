@@ -273,7 +273,7 @@ impl State {
         let before = std::mem::replace(&mut container.counters, now);
         let rates = if was_read { before.rates_until(&now, seconds) } else { Rates::default() };
         container.update(row, rates);
-        let values = Measure::ALL.map(|measure| measure.of(&rates, row.limit_cores));
+        let values = Measure::ALL.map(|measure| measure.of(&rates, row.cpu_limit.cores()));
         self.containers.set(at, frame, values);
     }
 
@@ -316,7 +316,7 @@ impl Container {
             identity: Arc::clone(&row.identity),
             counters,
             rates: Rates::default(),
-            limit_cores: row.limit_cores,
+            limit_cores: row.cpu_limit.cores(),
             request_cores: row.request_cores,
             cpuset: row.cpuset.clone(),
         }
@@ -327,7 +327,7 @@ impl Container {
             self.identity = Arc::clone(&row.identity);
         }
         self.rates = rates;
-        self.limit_cores = row.limit_cores;
+        self.limit_cores = row.cpu_limit.cores();
         self.request_cores = row.request_cores;
         self.cpuset.clone_from(&row.cpuset);
     }

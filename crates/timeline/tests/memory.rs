@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use peak_alloc::PeakAlloc;
 use snapshot::{
-    ContainerIdentity, ContainerRow, ContainerWaits, InterferenceRow, Losses, NodeSnapshot,
-    NodeWaits, PodIdentity, TraceMode, TraceRow,
+    ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, InterferenceRow, Limit, Losses,
+    NodeSnapshot, NodeWaits, PodIdentity, TraceMode, TraceRow,
 };
 use timeline::{
     BYTES_PER_CONTAINER, BYTES_PER_PAIR, KEPT, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig,
@@ -54,7 +54,7 @@ impl Node {
             identity: Arc::clone(identity),
             live: true,
             usage_ns: Some(second * 500_000_000),
-            limit_cores: Some(0.5),
+            cpu_limit: Limit::Limited(CpuLimit { cores: 0.5, period_usec: 100_000 }),
             waits: Some(Arc::clone(&waits)),
             ..ContainerRow::default()
         };

@@ -1,5 +1,5 @@
 use analysis::{FindingKind, READ_EVERY_NS, READINGS, findings};
-use snapshot::{Bandwidth, CfsTotals, ContainerWaits, Quota, Runtime};
+use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Runtime};
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn throttled_above() -> ContainerRow {
     ContainerRow {
         usage_ns: Some(SECOND_NS / 5),
         throttled_ancestor_ns: Some(SECOND_NS * 4 / 5),
-        limit_cores: Some(0.2),
+        cpu_limit: Limit::Limited(CpuLimit { cores: 0.2, period_usec: 100_000 }),
         ..ContainerRow::default()
     }
 }
@@ -74,16 +74,19 @@ fn idle_containers_do_not_inherit_throttling_of_neighbors() {
 #[test]
 fn throttling_under_an_old_limit_does_not_count_for_a_new_one() {
     let mut subject = ContainerHistory::default();
-    let at = |seconds: u64, throttled: u64, quota_usec: u64| ContainerRow {
-        usage_ns: Some(seconds * SECOND_NS / 5),
-        cfs: Some(CfsTotals {
-            periods: seconds * 10,
-            throttled_periods: throttled,
-            ..CfsTotals::default()
-        }),
-        bandwidth: Some(Bandwidth { quota: Quota::Usec(quota_usec), period_usec: 100_000 }),
-        limit_cores: Some(quota_usec as f64 / 1e5),
-        ..ContainerRow::default()
+    let at = |seconds: u64, throttled: u64, quota_usec: u64| {
+        let bandwidth = Bandwidth { quota: Quota::Usec(quota_usec), period_usec: 100_000 };
+        ContainerRow {
+            usage_ns: Some(seconds * SECOND_NS / 5),
+            cfs: Some(CfsTotals {
+                periods: seconds * 10,
+                throttled_periods: throttled,
+                ..CfsTotals::default()
+            }),
+            bandwidth: Some(bandwidth),
+            cpu_limit: Limit::of(bandwidth),
+            ..ContainerRow::default()
+        }
     };
     (0..=600).for_each(|second| subject.observe(&at(second, second * 5, 20_000), SECOND_NS, 300));
     assert!(has(
@@ -124,10 +127,10 @@ fn a_scaled_quota_leaves_what_was_learned_about_the_limit() {
 #[test]
 fn a_raised_limit_above_it_is_not_blamed_either() {
     let mut subject = ContainerHistory::default();
-    let at = |seconds: u64, throttled_seconds: u64, limit: f64| ContainerRow {
+    let at = |seconds: u64, throttled_seconds: u64, cores: f64| ContainerRow {
         usage_ns: Some(seconds * SECOND_NS / 5),
         throttled_ancestor_ns: Some(throttled_seconds * SECOND_NS),
-        limit_cores: Some(limit),
+        cpu_limit: Limit::Limited(CpuLimit { cores, period_usec: 100_000 }),
         ..ContainerRow::default()
     };
     (0..=600).for_each(|second| subject.observe(&at(second, second, 0.2), SECOND_NS, 300));

@@ -10,9 +10,9 @@ use kubelet::{PodConfig, PodService, PodSource};
 use metrics::{AgentMetrics, Build, Exposition};
 use serde_json::{Value, json};
 use snapshot::{
-    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpusetRow,
-    FeatureState, InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity, PressureRow,
-    PressureScope, Published, Quota, TraceMode, TraceRow,
+    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
+    CpusetRow, FeatureState, InterferenceRow, Limit, Losses, NodeSnapshot, NodeWaits, PodIdentity,
+    PressureRow, PressureScope, Published, Quota, TraceMode, TraceRow,
 };
 use timeline::{Timeline, TimelineConfig};
 use watchdog::Watchdog;
@@ -204,7 +204,7 @@ fn row(number: u64, second: u64) -> ContainerRow {
         cfs: Some(cfs),
         throttled_ancestor_ns: Some(0),
         bandwidth: Some(Bandwidth { quota: Quota::Max, period_usec: 100_000 }),
-        limit_cores: Some(0.5),
+        cpu_limit: Limit::Limited(CpuLimit { cores: 0.5, period_usec: 100_000 }),
         request_cores: Some(0.25),
         waits: Some(Arc::new(waits)),
         cpuset: Some(Arc::new(CpusetRow { cpus: "0-1".into(), count: 2 })),

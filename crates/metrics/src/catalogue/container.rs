@@ -67,7 +67,9 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
          its ancestors; absent when unlimited. Throttled periods per second multiplied by this value is the share of \
          wall time in throttled periods. From cpu.max; on cgroup v1 from cpu.cfs_period_us.",
     )
-    .read(|row, out| out.seconds(row.limit_period_usec.map(|usec| usec * 1000))),
+    .read(|row, out| {
+        out.seconds(row.cpu_limit.limited().map(|limit| limit.period_usec * 1000));
+    }),
     counter(
         "cpuwarden_container_cfs_burst_periods_total",
         &[],
@@ -115,7 +117,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Lowest CPU limit (quota divided by period) of the container and its visible ancestors, including those above \
          kubepods; absent when unlimited. From cpu.max; on cgroup v1 from cpu.cfs_quota_us and cpu.cfs_period_us.",
     )
-    .read(|row, out| out.number(row.limit_cores)),
+    .read(|row, out| out.number(row.cpu_limit.cores())),
     gauge("cpuwarden_container_cpu_request_cores", &[], "CPU request, from the pod's spec.")
         .read(|row, out| out.number(row.request_cores)),
     gauge(
@@ -285,7 +287,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
 
 /// Whether the container has, or had, a quota of its own or above it.
 fn has_quota(row: &ContainerRow) -> bool {
-    row.limit_cores.is_some() || row.cfs.is_some() || row.throttled_ancestor_ns.is_some()
+    row.cpu_limit.limited().is_some() || row.cfs.is_some() || row.throttled_ancestor_ns.is_some()
 }
 
 /// Whether series in [`WITHOUT_TRACE`] are due.

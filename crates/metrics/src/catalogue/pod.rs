@@ -57,5 +57,5 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
         "CPU limit (quota divided by period) of the pod's own cgroup; absent after the quota is removed. From cpu.max; \
          on cgroup v1 from cpu.cfs_quota_us and cpu.cfs_period_us.",
     )
-    .read(|row, out| out.number(row.limit_cores)),
+    .read(|row, out| out.number(row.cpu_limit.cores())),
 ];

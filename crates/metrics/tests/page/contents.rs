@@ -7,8 +7,8 @@ use metrics::catalogue::{self, MetricKind, Scope};
 use metrics::{AgentMetrics, Build, Exposition, Format};
 use proptest::prelude::*;
 use snapshot::{
-    CfsTotals, ContainerIdentity, ContainerRow, CpusetRow, NodeSnapshot, PodIdentity, PodRow,
-    WindowHistogram, labels,
+    CfsTotals, ContainerIdentity, ContainerRow, CpuLimit, CpusetRow, Limit, NodeSnapshot,
+    PodIdentity, PodRow, WindowHistogram, labels,
 };
 
 use crate::{FORMATS, NO_CAP, read, snapshots};
@@ -204,7 +204,9 @@ fn any_row() -> impl Strategy<Value = ContainerRow> {
                     }),
                     pressure_waiting_ns: waiting,
                     throttled_ancestor_ns: waiting.filter(|_| live),
-                    limit_cores: limit,
+                    cpu_limit: limit.map_or(Limit::Unlimited, |cores| {
+                        Limit::Limited(CpuLimit { cores, period_usec: 100_000 })
+                    }),
                     request_cores: request,
                     cpuset: cpus.map(|cpus| Arc::new(CpusetRow { cpus, count: 3 })),
                     numa_memory: numa.into_iter().collect(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use metrics::catalogue::{Preset, Selection};
 use metrics::{Exposition, Format};
-use snapshot::{Bandwidth, ContainerRow, NodeSnapshot, Quota};
+use snapshot::{Bandwidth, ContainerRow, Limit, NodeSnapshot, Quota};
 
 use crate::parser::{Family, Sample};
 use crate::{FORMATS, NO_CAP, read, snapshots};
@@ -47,8 +47,7 @@ pub(crate) fn without_quota(row: &ContainerRow) -> ContainerRow {
         cfs: None,
         windows: None,
         throttled_ancestor_ns: None,
-        limit_cores: None,
-        limit_period_usec: None,
+        cpu_limit: Limit::Unlimited,
         bandwidth: row.bandwidth.map(|own| Bandwidth { quota: Quota::Max, ..own }),
         scaled_quota_usec: None,
         waits: Some(waits.into()),

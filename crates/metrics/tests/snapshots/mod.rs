@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use metrics::{AdviceRow, AgentMetrics, Build};
 use snapshot::{
-    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuPlace, CpuWeight,
-    CpusetRow, FeatureState, Histogram, InterferenceRow, KernelInfo, Limit, Losses, NodeRow,
-    NodeSnapshot, NodeWaits, PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, Quota,
-    SamplerRow, SmtShares, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram,
+    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
+    CpuWeight, CpusetRow, FeatureState, Histogram, InterferenceRow, KernelInfo, Limit, Losses,
+    NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow,
+    Quota, SamplerRow, SmtShares, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram,
     labels,
 };
 
@@ -188,8 +188,7 @@ fn container(n: usize) -> ContainerRow {
         cfs: Some(cfs(seed)),
         throttled_ancestor_ns: Some(seed),
         windows: Some(windows(n as u64)),
-        limit_cores: Some(0.25),
-        limit_period_usec: Some(100_000),
+        cpu_limit: Limit::Limited(CpuLimit { cores: 0.25, period_usec: 100_000 }),
         request_cores: Some(0.1),
         weight: Some(CpuWeight::Weight(17)),
         weight_rule: WeightRule::Quadratic,
@@ -239,7 +238,7 @@ pub(crate) fn pod(n: usize) -> PodRow {
         identity: Arc::new(PodIdentity::new("shop".to_owned(), name)),
         cfs: cfs(n as u64),
         windows: windows(n as u64),
-        limit_cores: Some(1.5),
+        cpu_limit: Limit::Limited(CpuLimit { cores: 1.5, period_usec: 100_000 }),
     }
 }
 

@@ -241,7 +241,7 @@ impl Sampler {
     fn limits(&self, cgroup: &Cgroup) -> Limits {
         let row = cgroup.series.map(|series| self.ledger.containers.get(series).row());
         Limits {
-            cpu_cores: cgroup.bandwidth.and_then(|bandwidth| bandwidth.limit_cores()),
+            cpu_cores: cgroup.cpu_limit().cores(),
             memory_bytes: row.and_then(|row| row.memory_limit_bytes.limited()),
         }
     }

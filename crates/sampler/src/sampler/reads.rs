@@ -123,7 +123,7 @@ impl Sampler {
             phase: timing::phase(id.slot()),
             found: cgroup.found,
             activity: &cgroup.activity,
-            above: parent.map_or_else(PathQuota::default, |parent| parent.path),
+            above: parent.map_or(PathQuota::NONE, |parent| parent.path),
             parent: parent.map(|parent| &parent.activity),
         };
         let clock = self.schedule.clock.at(self.tree.now, self.tree.reports_settings());
@@ -133,7 +133,7 @@ impl Sampler {
     /// Reads what the plan selects of one cgroup into its series.
     fn read_as(&mut self, id: CgroupId, plan: &ReadPlan) {
         let parent = self.tree.cgroups[id].parent;
-        let above = parent.map_or_else(PathQuota::default, |parent| self.tree.cgroups[parent].path);
+        let above = parent.map_or(PathQuota::NONE, |parent| self.tree.cgroups[parent].path);
         let cgroup = &mut self.tree.cgroups[id];
         if !cgroup.is_read() {
             return;
@@ -169,8 +169,7 @@ impl Sampler {
         }
         let cgroup = &self.tree.cgroups[id];
         if let Some(series) = cgroup.series {
-            let limit = cgroup.bandwidth.and_then(|bandwidth| bandwidth.limit_cores());
-            self.ledger.pods.get_mut(series).add(deltas, limit);
+            self.ledger.pods.get_mut(series).add(deltas, cgroup.cpu_limit());
         }
     }
 
@@ -180,10 +179,9 @@ impl Sampler {
         let series = self.ledger.containers.get_mut(series);
         series.add(deltas, cgroup.activity.had_quota);
         let row = series.row_mut();
-        row.limit_cores = cgroup.path.limit.map(|limit| limit.cores);
-        row.limit_period_usec = cgroup.path.limit.map(|limit| limit.period_usec);
-        row.weight = cgroup.weight;
-        row.bandwidth = cgroup.bandwidth;
+        row.cpu_limit = cgroup.path.limit;
+        row.weight = cgroup.weight.read();
+        row.bandwidth = cgroup.bandwidth.read();
         row.scaled_quota_usec = cgroup.scaled_quota_usec;
         if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.absolute)) {
             row.cgroup = Some(Arc::clone(&cgroup.absolute));

@@ -81,8 +81,7 @@ impl Track for ContainerSeries {
     fn on_idle(&mut self) {
         let row = &mut self.row;
         row.live = false;
-        row.limit_cores = None;
-        row.limit_period_usec = None;
+        row.cpu_limit = Limit::NotRead;
         row.request_cores = None;
         row.weight = None;
         (row.bandwidth, row.scaled_quota_usec) = (None, None);

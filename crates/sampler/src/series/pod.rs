@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snapshot::{PodIdentity, PodRow};
+use snapshot::{CpuLimit, Limit, PodIdentity, PodRow};
 
 use super::table::{Row, Track};
 use super::totals::{add_cfs, add_deltas};
@@ -18,9 +18,9 @@ pub(crate) struct PodSeries {
 
 impl PodSeries {
     /// Adds the increments of the pod's own counters.
-    pub(crate) fn add(&mut self, deltas: &Deltas, limit_cores: Option<f64>) {
+    pub(crate) fn add(&mut self, deltas: &Deltas, cpu_limit: Limit<CpuLimit>) {
         add_deltas(&mut self.row.cfs, deltas);
-        self.row.limit_cores = limit_cores;
+        self.row.cpu_limit = cpu_limit;
         if deltas.first {
             self.window.skip(deltas.periods.unwrap_or(0), deltas.throttled_periods.unwrap_or(0));
         }
@@ -46,7 +46,7 @@ impl Track for PodSeries {
     fn wake(&mut self) {}
 
     fn on_idle(&mut self) {
-        self.row.limit_cores = None;
+        self.row.cpu_limit = Limit::NotRead;
     }
 
     fn merge(&mut self, other: &Self) {

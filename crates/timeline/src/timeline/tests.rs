@@ -3,8 +3,8 @@
 use std::time::UNIX_EPOCH;
 
 use snapshot::{
-    Bandwidth, CfsTotals, ContainerWaits, CpuPlace, InterferenceRow, Losses, PodIdentity,
-    PressureRow, PressureScope, Quota, TraceMode, TraceRow,
+    Bandwidth, CfsTotals, ContainerWaits, CpuLimit, CpuPlace, InterferenceRow, Limit, Losses,
+    PodIdentity, PressureRow, PressureScope, Quota, TraceMode, TraceRow,
 };
 
 use super::*;
@@ -44,7 +44,7 @@ fn row(pod: &str, second: u64) -> ContainerRow {
         usage_ns: Some(second * 500_000_000),
         cfs: Some(cfs),
         bandwidth: Some(Bandwidth { quota: Quota::Max, period_usec: 100_000 }),
-        limit_cores: Some(0.5),
+        cpu_limit: Limit::Limited(CpuLimit { cores: 0.5, period_usec: 100_000 }),
         waits: Some(Arc::new(waits)),
         ..ContainerRow::default()
     }
