@@ -143,7 +143,7 @@ impl ContainerHistory {
         self.history.push(&window, own_limit);
         self.follow_limits(row);
         self.sums.add(&window, ancestor_ns);
-        self.follow_waits(then.contention_ns, now.contention_ns, used_ns, row.threads);
+        self.follow_waits(then.contention_ns, now.contention_ns, used_ns, row.threads.counted());
         self.follow_live_set(row, length_ns);
         let after = Duration::from_secs(after_seconds);
         if self.watched - self.evaluated >= EVALUATE_EVERY

@@ -6,6 +6,7 @@ use error_text::chain;
 use kernel_text::CgroupVersion;
 use rustix::thread::CapabilitySet;
 use sched_trace::SchedTrace;
+use snapshot::{ContainerRow, Threads};
 
 use super::examination::{Cgroups, Examination};
 use super::finding::Finding;
@@ -108,7 +109,9 @@ fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
 fn processes(cgroups: &Cgroups) -> Option<Finding> {
     let live = || cgroups.snapshot.containers.iter().filter(|row| row.live);
     live().next()?;
-    if live().any(|row| row.threads.is_some_and(|threads| threads > 0)) {
+    let are_visible =
+        |row: &ContainerRow| matches!(row.threads, Threads::Counted(_) | Threads::TooMany);
+    if live().any(are_visible) {
         return Some(Finding::good("processes", "processes of containers are visible"));
     }
     let found = "no process of any container is visible: no thread metrics, no run-queue delay";

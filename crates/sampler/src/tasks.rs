@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cgroupfs::{Task, TaskReader, ThreadId};
-use snapshot::ContainerRow;
+use snapshot::{ContainerRow, Threads};
 
 use crate::cgroup::CgroupId;
 use crate::contention::{Delays, ThrottledTime};
@@ -112,7 +112,11 @@ impl TaskScan {
     /// Updates a row from the threads read.
     fn apply(&mut self, id: CgroupId, throttled: ThrottledTime, row: &mut ContainerRow) {
         let Self { containers, threads, tasks, .. } = self;
-        row.threads = (1..=MAX_THREADS).contains(&threads.len()).then_some(threads.len() as u64);
+        row.threads = match threads.len() {
+            0 => Threads::NoneVisible,
+            count if count <= MAX_THREADS => Threads::Counted(count as u64),
+            _ => Threads::TooMany,
+        };
         row.first_pid = threads.first().map(|&(pid, _)| pid);
         row.runnable_threads = None;
         if tasks.is_empty() {

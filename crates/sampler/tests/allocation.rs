@@ -26,7 +26,7 @@ fn a_steady_tick_allocates_nothing() {
         before
             .containers
             .iter()
-            .all(|row| row.threads.is_some() && row.contention_upper_ns.is_some())
+            .all(|row| row.threads.counted().is_some() && row.contention_upper_ns.is_some())
     );
     drop(before);
     // A full round of all reads, including the rechecks of idle cgroups.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use sampler::{Sampler, SamplerConfig};
-use snapshot::ContainerRow;
+use snapshot::{ContainerRow, Threads};
 use support::NoNames;
 use tempfile::TempDir;
 
@@ -204,7 +204,7 @@ fn a_failed_thread_scan_counts_nothing_twice_and_loses_nothing() {
     node.wait(APP, 1, 4050);
     node.scan();
     assert_eq!(node.row(APP).run_delay_ns, Some(150 * MS), "both threads, since the scan before");
-    assert_eq!((node.bounds(APP), node.row(APP).threads), ((150, 150), Some(2)));
+    assert_eq!((node.bounds(APP), node.row(APP).threads), ((150, 150), Threads::Counted(2)));
 }
 
 #[test]
@@ -218,5 +218,5 @@ fn a_thread_that_ends_or_may_not_be_read_fails_no_scan() {
     fs::remove_dir_all(node.task(APP, 1)).unwrap();
     node.wait(APP, 0, 90);
     node.scan();
-    assert_eq!((node.bounds(APP), node.row(APP).threads), ((90, 90), Some(1)));
+    assert_eq!((node.bounds(APP), node.row(APP).threads), ((90, 90), Threads::Counted(1)));
 }

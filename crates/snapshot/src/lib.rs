@@ -17,7 +17,7 @@ pub use limit::{CpuLimit, Limit};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
     FeatureState, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow,
-    SpecRow, WINDOW, WINDOW_BUCKETS, WindowHistogram, Workload, ends_window,
+    SpecRow, Threads, WINDOW, WINDOW_BUCKETS, WindowHistogram, Workload, ends_window,
 };
 pub use published::Published;
 pub use runtime::{Language, Runtime};

@@ -219,10 +219,9 @@ pub struct ContainerRow {
     pub numa_memory: Vec<(u32, u64)>,
     /// Pid of the first process in the agent's PID namespace; `None` while none was found.
     pub first_pid: Option<u32>,
-    /// Number of threads; `None` before the first scan, if no process is visible, and above the
-    /// number that a scan reads.
-    pub threads: Option<u64>,
-    /// Number of threads in state R.
+    /// Its threads at the latest scan.
+    pub threads: Threads,
+    /// Number of threads in state R; `None` if no thread was read.
     pub runnable_threads: Option<u64>,
     /// Memory in use minus inactive file pages, bytes.
     pub memory_working_set_bytes: Option<u64>,
@@ -232,6 +231,31 @@ pub struct ContainerRow {
     pub memory_request_bytes: Option<u64>,
     /// Further properties of the pod's spec; `None` while the pod is unknown.
     pub spec: Option<SpecRow>,
+}
+
+/// Result of the latest scan of a container's threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Threads {
+    /// Not scanned yet, or the container is gone.
+    #[default]
+    NotScanned,
+    /// No process is visible: the container is empty, or the agent is in another PID namespace.
+    NoneVisible,
+    /// More threads than a scan reads.
+    TooMany,
+    /// Number of threads.
+    Counted(u64),
+}
+
+impl Threads {
+    /// The number of threads, if it is known.
+    #[must_use]
+    pub fn counted(self) -> Option<u64> {
+        match self {
+            Self::Counted(threads) => Some(threads),
+            Self::NotScanned | Self::NoneVisible | Self::TooMany => None,
+        }
+    }
 }
 
 /// Position of a container in its pod's spec, and the pod-level resources (`spec.resources`).

@@ -1,5 +1,5 @@
 use analysis::{FindingKind, READ_EVERY_NS, READINGS, findings};
-use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Runtime};
+use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Runtime, Threads};
 
 use super::*;
 
@@ -148,7 +148,7 @@ fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
         ContainerRow {
             usage_ns: Some(seconds * SECOND_NS),
             contention_lower_ns: Some(seconds * SECOND_NS * 3),
-            threads: Some(threads),
+            threads: Threads::Counted(threads),
             waits: waits.map(Arc::new),
             ..ContainerRow::default()
         }
@@ -170,7 +170,7 @@ fn unknown_threads_at(unknown: u64) -> bool {
     let row = |second: u64| ContainerRow {
         usage_ns: Some(second * SECOND_NS),
         contention_lower_ns: Some(second / 10 * 10 * SECOND_NS),
-        threads: (second != unknown).then_some(1),
+        threads: if second == unknown { Threads::TooMany } else { Threads::Counted(1) },
         ..ContainerRow::default()
     };
     let mut history = ContainerHistory::default();
@@ -191,7 +191,7 @@ fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
         ContainerRow {
             usage_ns: Some(second * SECOND_NS),
             contention_lower_ns: Some(900 * SECOND_NS),
-            threads: Some(1),
+            threads: Threads::Counted(1),
             waits: (200..400).contains(&second).then(|| Arc::new(waits)),
             ..ContainerRow::default()
         }

@@ -257,7 +257,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "Number of threads; absent above 1,024. From /proc/PID/task of the container's processes.",
     )
     .from(Preset::Full)
-    .read(|row, out| out.count(row.threads)),
+    .read(|row, out| out.count(row.threads.counted())),
     gauge(
         "cpuwarden_container_runnable_threads",
         &[],

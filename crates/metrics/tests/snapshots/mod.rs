@@ -10,8 +10,8 @@ use snapshot::{
     Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
     CpuWeight, CpusetRow, FeatureState, Histogram, InterferenceRow, KernelInfo, Limit, Losses,
     NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow,
-    Quota, SamplerRow, SmtShares, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram,
-    labels,
+    Quota, SamplerRow, SmtShares, Threads, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule,
+    WindowHistogram, labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
@@ -204,7 +204,7 @@ fn container(n: usize) -> ContainerRow {
         cpuset: Some(Arc::new(CpusetRow { cpus: "0-3,8".to_owned(), count: 5 })),
         numa_memory: vec![(0, 33_554_432 + seed), (1, 4096)],
         first_pid: Some(1),
-        threads: Some(23),
+        threads: Threads::Counted(23),
         runnable_threads: Some(2),
         memory_working_set_bytes: Some(134_217_728 + seed),
         memory_limit_bytes: Limit::Limited(268_435_456),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snapshot::{ContainerIdentity, ContainerRow, Limit};
+use snapshot::{ContainerIdentity, ContainerRow, Limit, Threads};
 
 use super::table::{Row, Track};
 use super::totals::{add, add_cfs, add_deltas};
@@ -88,7 +88,7 @@ impl Track for ContainerSeries {
         row.cpuset = None;
         row.numa_memory.clear();
         row.first_pid = None;
-        row.threads = None;
+        row.threads = Threads::NotScanned;
         row.runnable_threads = None;
         row.memory_working_set_bytes = None;
         row.memory_limit_bytes = Limit::NotRead;

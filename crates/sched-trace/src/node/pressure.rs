@@ -105,7 +105,7 @@ impl Counted {
         Self {
             contended_ns: waits.map_or(0, |w| w.neighbor_ns + w.self_ns + w.system_ns),
             self_ns: waits.map_or(0, |waits| waits.self_ns),
-            threads: row.threads,
+            threads: row.threads.counted(),
         }
     }
 }
