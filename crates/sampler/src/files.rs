@@ -7,7 +7,6 @@ use cgroupfs::{Hierarchy, KeptFile, is_vanished};
 use kernel_text::CgroupVersion;
 
 use crate::budget::{DescriptorBudget, ReadClass};
-use crate::reading::Value;
 
 /// A file by its content, whatever its name on this cgroup version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,16 +27,6 @@ pub(crate) enum FileId {
     MemoryStat,
     MemoryNuma,
     CpusetEffective,
-}
-
-impl FileId {
-    /// Whether the file is a setting: its last value is valid until somebody writes to it.
-    fn is_setting(self) -> bool {
-        matches!(
-            self,
-            Self::CpuMax | Self::CfsQuota | Self::CfsPeriod | Self::CpuWeight | Self::CpuShares
-        )
-    }
 }
 
 const FILES: usize = FileId::CpusetEffective as usize + 1;
@@ -232,7 +221,7 @@ impl Files {
         self.slots.iter().any(|slot| matches!(slot, Slot::Unkept))
     }
 
-    /// Reads one file.
+    /// Reads one file; returns `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the kernel cannot read the file.
@@ -241,31 +230,28 @@ impl Files {
         id: FileId,
         dir: CgroupDir<'_>,
         buffer: &'a mut Vec<u8>,
-    ) -> io::Result<Value<&'a [u8]>> {
+    ) -> io::Result<Option<&'a [u8]>> {
         let slot = &self.slots[id as usize];
         match slot {
-            Slot::Absent => return Ok(Value::Absent),
-            _ if id.is_setting() && !dir.settings => return Ok(Value::NotRead),
-            Slot::Kept(file) => return file.read(buffer).map(Value::Read),
+            Slot::Absent => return Ok(None),
+            Slot::Kept(file) => return file.read(buffer).map(Some),
             Slot::Unkept => {}
         }
-        let Some((directory, name)) = dir.file(id) else { return Ok(Value::Absent) };
+        let Some((directory, name)) = dir.file(id) else { return Ok(None) };
         match KeptFile::open(&directory, name) {
-            Ok(Some(file)) => file.read(buffer).map(Value::Read),
-            Ok(None) => Ok(Value::Absent),
+            Ok(Some(file)) => file.read(buffer).map(Some),
+            Ok(None) => Ok(None),
             Err(cgroupfs::Error::Io { source, .. }) => Err(source),
             Err(other) => Err(io::Error::other(other)),
         }
     }
 }
 
-/// Location of a cgroup's files, and whether to read its settings.
+/// Location of a cgroup's files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CgroupDir<'a> {
     pub(crate) hierarchy: &'a Hierarchy,
     pub(crate) relative: &'a str,
-    /// Whether to read the settings: they may have changed, or a recheck is due.
-    pub(crate) settings: bool,
 }
 
 impl CgroupDir<'_> {

@@ -153,6 +153,17 @@ pub(crate) enum StatRead {
     IfQuota,
 }
 
+impl StatRead {
+    /// Whether the values that were read before `cpu.stat` fulfill the condition.
+    pub(crate) fn is_due(self, has_run: bool, has_quota: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::IfRun => has_run,
+            Self::IfQuota => has_quota,
+        }
+    }
+}
+
 /// Files to read of one cgroup.
 ///
 /// Two conditions depend on values of the same reading, so

@@ -4,7 +4,7 @@ use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, USER_TICK_
 use snapshot::CpuWeight;
 
 use crate::files::{CgroupDir, FileId, Files, ReadErrors};
-use crate::plan::{ReadPlan, StatRead};
+use crate::plan::ReadPlan;
 
 /// Result of reading a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,22 +68,31 @@ impl Reader<'_> {
         parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
     ) -> Value<T> {
         let text = match self.files.read(id, self.dir, self.buffer) {
-            Ok(text) => text,
+            Ok(Some(text)) => text,
+            Ok(None) => return Value::Absent,
             Err(error) => {
                 self.vanished |= self.errors.count(&error);
                 return Value::Failed;
             }
         };
-        match text.map(parse) {
-            Value::Read(Ok(value)) => Value::Read(value),
-            Value::Read(Err(_)) => {
+        match parse(text) {
+            Ok(value) => Value::Read(value),
+            Err(_) => {
                 self.errors.parse += 1;
                 Value::Failed
             }
-            Value::Absent => Value::Absent,
-            Value::NotRead => Value::NotRead,
-            Value::Failed => Value::Failed,
         }
+    }
+
+    /// The same if the plan includes the file. A file that does not exist is absent, whatever the
+    /// plan.
+    fn get_if<T>(
+        &mut self,
+        is_planned: bool,
+        id: FileId,
+        parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
+    ) -> Value<T> {
+        if is_planned || !self.files.has(id) { self.get(id, parse) } else { Value::NotRead }
     }
 }
 
@@ -165,22 +174,15 @@ impl TickReading {
 
     /// Reads the files that the plan selects.
     pub(crate) fn read(reader: &mut Reader<'_>, plan: &ReadPlan, last: LastUsage) -> Self {
-        let bandwidth = bandwidth(reader);
+        let bandwidth = bandwidth(reader, plan.settings);
         let has_quota = bandwidth.read().is_some_and(|bandwidth| bandwidth.quota != Quota::Max);
         // Read `local` before `stat`: it includes the cgroup's own throttling. A throttle counted
         // between the two reads can only reduce the ancestors' part, and the next reading corrects
         // it.
-        let local = match plan.local || !reader.files.has(FileId::CpuStatLocal) {
-            true => reader.get(FileId::CpuStatLocal, CpuStat::parse),
-            false => Value::NotRead,
-        };
+        let local = reader.get_if(plan.local, FileId::CpuStatLocal, CpuStat::parse);
         let usage = reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text));
         let has_run = usage.read().is_none_or(|usage| last.usage_ns != Some(usage));
-        let is_stat_read = match plan.stat {
-            StatRead::Always => true,
-            StatRead::IfRun => has_run,
-            StatRead::IfQuota => has_quota,
-        };
+        let is_stat_due = plan.stat.is_due(has_run, has_quota);
         let are_modes_due = usage.read().is_some_and(|usage| last.modes_are_due(usage));
         Self {
             local_throttled_ns: match local.map(|local| local.throttled_ns) {
@@ -189,45 +191,43 @@ impl TickReading {
                 Value::NotRead => Value::NotRead,
                 Value::Failed => Value::Failed,
             },
-            stat: if is_stat_read {
-                reader.get(FileId::CpuStat, CpuStat::parse)
-            } else {
-                Value::NotRead
-            },
+            stat: reader.get_if(is_stat_due, FileId::CpuStat, CpuStat::parse),
             acct_usage_ns: usage,
-            acct: match are_modes_due {
-                true => reader.get(FileId::AcctStat, CpuacctStat::parse).map(Modes::of_ticks),
-                false => Value::NotRead,
-            },
+            acct: reader
+                .get_if(are_modes_due, FileId::AcctStat, CpuacctStat::parse)
+                .map(Modes::of_ticks),
             bandwidth,
-            weight: weight(reader),
+            weight: weight(reader, plan.settings),
         }
     }
 }
 
-fn bandwidth(reader: &mut Reader<'_>) -> Value<Bandwidth> {
-    match reader.get(FileId::CpuMax, Bandwidth::parse_v2) {
-        Value::Absent => bandwidth_v1(reader),
+fn bandwidth(reader: &mut Reader<'_>, is_planned: bool) -> Value<Bandwidth> {
+    match reader.get_if(is_planned, FileId::CpuMax, Bandwidth::parse_v2) {
+        Value::Absent => bandwidth_v1(reader, is_planned),
         v2 => v2,
     }
 }
 
-fn bandwidth_v1(reader: &mut Reader<'_>) -> Value<Bandwidth> {
-    let quota = match reader.get(FileId::CfsQuota, Quota::parse_v1) {
+fn bandwidth_v1(reader: &mut Reader<'_>, is_planned: bool) -> Value<Bandwidth> {
+    let quota = match reader.get_if(is_planned, FileId::CfsQuota, Quota::parse_v1) {
         Value::Read(quota) => quota,
         other => return other.map(|quota| Bandwidth { quota, period_usec: 0 }),
     };
-    match reader.get(FileId::CfsPeriod, |text| parse_u64("cpu.cfs_period_us", text)) {
+    let period = |text: &[u8]| parse_u64("cpu.cfs_period_us", text);
+    match reader.get_if(is_planned, FileId::CfsPeriod, period) {
         // The kernel never prints a period of 0.
         Value::Read(0) => Value::Failed,
         period => period.map(|period_usec| Bandwidth { quota, period_usec }),
     }
 }
 
-fn weight(reader: &mut Reader<'_>) -> Value<CpuWeight> {
+fn weight(reader: &mut Reader<'_>, is_planned: bool) -> Value<CpuWeight> {
     let number = |text: &[u8]| parse_u64("cpu.weight", text);
-    match reader.get(FileId::CpuWeight, number) {
-        Value::Absent => reader.get(FileId::CpuShares, number).map(CpuWeight::Shares),
+    match reader.get_if(is_planned, FileId::CpuWeight, number) {
+        Value::Absent => {
+            reader.get_if(is_planned, FileId::CpuShares, number).map(CpuWeight::Shares)
+        }
         v2 => v2.map(CpuWeight::Weight),
     }
 }

@@ -139,11 +139,7 @@ impl Sampler {
             return;
         }
         cgroup.activity.settings_written &= !plan.settings;
-        let dir = CgroupDir {
-            hierarchy: &self.tree.hierarchy,
-            relative: &cgroup.relative,
-            settings: plan.settings,
-        };
+        let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
         let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
         let mut reader = Reader { files: &cgroup.files, dir, buffer, errors, vanished: false };
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());

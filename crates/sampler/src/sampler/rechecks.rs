@@ -15,11 +15,7 @@ impl Sampler {
             let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.slow_read = Some(self.tree.now);
-            let dir = CgroupDir {
-                hierarchy: &self.tree.hierarchy,
-                relative: &cgroup.relative,
-                settings: true,
-            };
+            let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
             let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
             let mut reader = Reader { files: &cgroup.files, dir, buffer, errors, vanished: false };
             self.reader.slow.read(&mut reader);
