@@ -6,9 +6,9 @@ use std::time::Instant;
 
 pub(crate) use cgroup_tree::CgroupId;
 use cgroup_tree::Role;
-use kernel_text::{Bandwidth, CpuPressure, Quota};
+use kernel_text::{Bandwidth, CpuPressure, CpuStat, Quota};
 use kubepods::path::{CgroupPath, Driver, QosClass};
-use snapshot::{CpuLimit, CpuWeight, Limit, Published, ScaledQuotas};
+use snapshot::{CfsTotals, CpuLimit, CpuWeight, Limit, Published, ScaledQuotas};
 
 use crate::budget::DescriptorBudget;
 use crate::contention::ThrottledTime;
@@ -122,8 +122,6 @@ pub(crate) struct Cgroup {
     pub(crate) weight: Value<CpuWeight>,
     /// Recent activity, which decides what to read.
     pub(crate) activity: Activity,
-    /// Whether `cpu.stat` has burst counters.
-    pub(crate) has_burst: bool,
     /// Limit and throttled time of its own and its ancestors' quotas; inherited by its children.
     pub(crate) path: PathQuota,
     /// v1: pidfd of its first process. The end of that process is the last moment at which its
@@ -181,7 +179,6 @@ impl Cgroup {
             scaled_quota_usec: None,
             weight: Value::NotRead,
             activity: Activity::new(),
-            has_burst: false,
             path: PathQuota::default(),
             exit: None,
             vanished: false,
@@ -255,19 +252,21 @@ impl Cgroup {
         self.take_bandwidth(reading.bandwidth, scaled);
         self.weight.update(reading.weight);
         let limit = self.cpu_limit();
-        let stat = reading.stat.read().unwrap_or_default();
-        self.has_burst |= stat.nr_bursts.is_some();
+        let periods = reading.stat.field(|stat| stat.nr_periods);
         self.activity.had_quota |=
-            limit.limited().is_some() || stat.nr_periods.is_some_and(|periods| periods > 0);
-        let usage_ns = reading.usage_ns();
-        let has_run = usage_ns.is_none() || usage_ns != self.last.usage.last();
+            limit.limited().is_some() || periods.read().is_some_and(|periods| periods > 0);
+        let has_run = match reading.usage_ns() {
+            Value::Read(usage_ns) => self.last.usage.last() != Some(usage_ns),
+            // It may have run.
+            Value::Absent | Value::NotRead | Value::Failed => true,
+        };
         let mut deltas = self.last.advance(reading);
         deltas.first = self.activity.counters_read.is_none();
-        let own_ns = deltas.throttled_ns.unwrap_or(0);
+        let own_ns = deltas.cfs.read().map_or(0, |cfs| cfs.throttled_ns);
         let delta_ns = self.last.advance_above(reading.local_throttled_ns, above, own_ns);
         deltas.ancestor_ns = above.had_quota.then_some(delta_ns);
         let has_throttled = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
-        self.activity.has_usage |= deltas.user_ns.is_some();
+        self.activity.has_usage |= matches!(deltas.user_ns, Value::Read(_));
         // Read again next time what failed now.
         self.activity.throttle_due =
             has_throttled || matches!(reading.local_throttled_ns, Value::Failed);
@@ -313,51 +312,53 @@ pub(crate) struct LastCounters {
 pub(crate) struct Deltas {
     /// Whether this is the cgroup's first reading: the increments are then its whole history.
     pub(crate) first: bool,
-    pub(crate) usage_ns: Option<u64>,
-    pub(crate) user_ns: Option<u64>,
-    pub(crate) system_ns: Option<u64>,
-    pub(crate) periods: Option<u64>,
-    pub(crate) throttled_periods: Option<u64>,
-    pub(crate) throttled_ns: Option<u64>,
-    pub(crate) burst_periods: Option<u64>,
-    pub(crate) burst_ns: Option<u64>,
+    pub(crate) usage_ns: Value<u64>,
+    pub(crate) user_ns: Value<u64>,
+    pub(crate) system_ns: Value<u64>,
+    /// Counters of the quota; zero while there never was one.
+    pub(crate) cfs: Value<CfsTotals>,
+    /// Throttling by ancestors' quotas; `None` if none of them ever had one.
     pub(crate) ancestor_ns: Option<u64>,
 }
 
 impl Deltas {
     /// Whether no quota counter has moved.
     fn are_zero(&self) -> bool {
-        let counters = [self.periods, self.throttled_periods, self.throttled_ns];
-        !self.first && counters.into_iter().flatten().all(|delta| delta == 0)
+        let is_zero =
+            |cfs: CfsTotals| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns) == (0, 0, 0);
+        !self.first && self.cfs.read().is_none_or(is_zero)
     }
 }
 
 impl LastCounters {
     fn advance(&mut self, reading: &TickReading) -> Deltas {
-        let stat = &reading.stat.read().unwrap_or_default();
         let (user_ns, system_ns) = self.advance_modes(reading);
-        let mut delta = |field: fn(&mut Self) -> &mut LastValue, value: Option<u64>| {
-            value.map(|now| field(self).advance(now))
-        };
-        let deltas = Deltas {
-            usage_ns: delta(|last| &mut last.usage, reading.usage_ns()),
+        let cfs = reading.stat.map(|stat| self.advance_cfs(&stat));
+        self.own_throttled_ns += cfs.read().map_or(0, |cfs| cfs.throttled_ns);
+        Deltas {
+            usage_ns: reading.usage_ns().map(|ns| self.usage.advance(ns)),
             user_ns,
             system_ns,
-            periods: delta(|last| &mut last.periods, stat.nr_periods),
-            throttled_periods: delta(|last| &mut last.throttled_periods, stat.nr_throttled),
-            throttled_ns: delta(|last| &mut last.throttled, stat.throttled_ns),
-            burst_periods: delta(|last| &mut last.bursts, stat.nr_bursts),
-            burst_ns: delta(|last| &mut last.burst, stat.burst_ns),
+            cfs,
             ..Deltas::default()
-        };
-        self.own_throttled_ns += deltas.throttled_ns.unwrap_or(0);
-        deltas
+        }
+    }
+
+    fn advance_cfs(&mut self, stat: &CpuStat) -> CfsTotals {
+        let advance = |last: &mut LastValue, now: Option<u64>| now.map(|now| last.advance(now));
+        CfsTotals {
+            periods: advance(&mut self.periods, stat.nr_periods).unwrap_or(0),
+            throttled_periods: advance(&mut self.throttled_periods, stat.nr_throttled).unwrap_or(0),
+            throttled_ns: advance(&mut self.throttled, stat.throttled_ns).unwrap_or(0),
+            burst_periods: advance(&mut self.bursts, stat.nr_bursts),
+            burst_ns: advance(&mut self.burst, stat.burst_ns),
+        }
     }
 
     /// Increments of user and system time. Both restart with the usage; a step back of one alone is
     /// ignored.
-    fn advance_modes(&mut self, reading: &TickReading) -> (Option<u64>, Option<u64>) {
-        let usage_ns = reading.usage_ns();
+    fn advance_modes(&mut self, reading: &TickReading) -> (Value<u64>, Value<u64>) {
+        let usage_ns = reading.usage_ns().read();
         if usage_ns.zip(self.usage.last()).is_some_and(|(now, last)| now < last) {
             (self.user, self.system) = (HighWater::default(), HighWater::default());
         }
@@ -366,8 +367,14 @@ impl LastCounters {
             .zip(reading.acct.read())
             .map(|(now, acct)| acct.due_ns(now))
             .or(self.modes_due_ns);
-        let user_ns = modes.user_ns.map(|ns| self.user.advance(ns));
-        (user_ns, modes.system_ns.map(|ns| self.system.advance(ns)))
+        let user_ns = modes.field(|modes| modes.user_ns).map(|ns| self.user.advance(ns));
+        let system_ns = modes.field(|modes| modes.system_ns).map(|ns| self.system.advance(ns));
+        (user_ns, system_ns)
+    }
+
+    /// Whether `cpu.stat` has burst counters (since 5.14).
+    pub(crate) fn has_burst(&self) -> bool {
+        self.bursts.last().is_some()
     }
 
     /// Increment of the throttling by ancestors' quotas: `cpu.stat.local` minus the cgroup's own

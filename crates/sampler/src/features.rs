@@ -25,7 +25,7 @@ pub(crate) fn states(tree: &SampledTree, kernel: &KernelInfo) -> Vec<FeatureStat
     states.push(state("cpu_stat_local", lacks(FileId::CpuStatLocal, local)));
     states.push(state(
         "cpu_burst",
-        if sample.has_burst { String::new() } else { "needs Linux 5.14".to_owned() },
+        if sample.last.has_burst() { String::new() } else { "needs Linux 5.14".to_owned() },
     ));
     states.push(state(
         "cpuset",

@@ -48,6 +48,21 @@ impl<T> Value<T> {
             Self::Read(value) => Value::Read(map(value)),
         }
     }
+
+    /// One field of the value; absent if the file does not contain it.
+    pub(crate) fn field<U>(self, field: impl FnOnce(T) -> Option<U>) -> Value<U> {
+        match self.map(field) {
+            Value::Read(Some(field)) => Value::Read(field),
+            Value::Read(None) | Value::Absent => Value::Absent,
+            Value::NotRead => Value::NotRead,
+            Value::Failed => Value::Failed,
+        }
+    }
+
+    /// The value of another file if this one is absent.
+    pub(crate) fn or(self, other: impl FnOnce() -> Self) -> Self {
+        if matches!(self, Self::Absent) { other() } else { self }
+    }
 }
 
 /// Reads and parses files, and counts failures.
@@ -154,22 +169,17 @@ impl Modes {
 
 impl TickReading {
     /// CPU time of the cgroup and its descendants, nanoseconds.
-    pub(crate) fn usage_ns(&self) -> Option<u64> {
-        self.acct_usage_ns.read().or_else(|| self.stat.read()?.usage_ns)
+    pub(crate) fn usage_ns(&self) -> Value<u64> {
+        self.acct_usage_ns.or(|| self.stat.field(|stat| stat.usage_ns))
     }
 
     /// User and system part of the usage: the kernel's own counters, which never decrease. Their
     /// sum may be less than the usage, because each is rounded down to its unit. Parts that always
     /// add up to the usage would depend on what was shown before, and would decrease at a restart
     /// of the agent.
-    pub(crate) fn modes(&self) -> Modes {
-        self.acct
-            .read()
-            .or_else(|| {
-                let stat = self.stat.read()?;
-                Some(Modes { user_ns: stat.user_ns, system_ns: stat.system_ns })
-            })
-            .unwrap_or_default()
+    pub(crate) fn modes(&self) -> Value<Modes> {
+        let of_stat = |stat: CpuStat| Modes { user_ns: stat.user_ns, system_ns: stat.system_ns };
+        self.acct.or(|| self.stat.map(of_stat))
     }
 
     /// Reads the files that the plan selects.
@@ -185,12 +195,7 @@ impl TickReading {
         let is_stat_due = plan.stat.is_due(has_run, has_quota);
         let are_modes_due = usage.read().is_some_and(|usage| last.modes_are_due(usage));
         Self {
-            local_throttled_ns: match local.map(|local| local.throttled_ns) {
-                Value::Read(throttled_ns) => throttled_ns.map_or(Value::Absent, Value::Read),
-                Value::Absent => Value::Absent,
-                Value::NotRead => Value::NotRead,
-                Value::Failed => Value::Failed,
-            },
+            local_throttled_ns: local.field(|local| local.throttled_ns),
             stat: reader.get_if(is_stat_due, FileId::CpuStat, CpuStat::parse),
             acct_usage_ns: usage,
             acct: reader
@@ -203,10 +208,8 @@ impl TickReading {
 }
 
 fn bandwidth(reader: &mut Reader<'_>, is_planned: bool) -> Value<Bandwidth> {
-    match reader.get_if(is_planned, FileId::CpuMax, Bandwidth::parse_v2) {
-        Value::Absent => bandwidth_v1(reader, is_planned),
-        v2 => v2,
-    }
+    let v2 = reader.get_if(is_planned, FileId::CpuMax, Bandwidth::parse_v2);
+    v2.or(|| bandwidth_v1(reader, is_planned))
 }
 
 fn bandwidth_v1(reader: &mut Reader<'_>, is_planned: bool) -> Value<Bandwidth> {
@@ -224,10 +227,6 @@ fn bandwidth_v1(reader: &mut Reader<'_>, is_planned: bool) -> Value<Bandwidth> {
 
 fn weight(reader: &mut Reader<'_>, is_planned: bool) -> Value<CpuWeight> {
     let number = |text: &[u8]| parse_u64("cpu.weight", text);
-    match reader.get_if(is_planned, FileId::CpuWeight, number) {
-        Value::Absent => {
-            reader.get_if(is_planned, FileId::CpuShares, number).map(CpuWeight::Shares)
-        }
-        v2 => v2.map(CpuWeight::Weight),
-    }
+    let v2 = reader.get_if(is_planned, FileId::CpuWeight, number).map(CpuWeight::Weight);
+    v2.or(|| reader.get_if(is_planned, FileId::CpuShares, number).map(CpuWeight::Shares))
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use snapshot::{ContainerIdentity, ContainerRow, Limit, Threads};
 
 use super::table::{Row, Track};
-use super::totals::{add, add_cfs, add_deltas};
+use super::totals::{add, add_cfs};
 use super::window::WindowStart;
 use crate::cgroup::Deltas;
+use crate::reading::Value;
 
 /// Series of one container.
 #[derive(Debug, Default)]
@@ -20,17 +21,20 @@ impl ContainerSeries {
     /// Adds the increments of a cgroup's counters.
     pub(crate) fn add(&mut self, deltas: &Deltas, had_quota: bool) {
         let row = &mut self.row;
-        add(&mut row.usage_ns, deltas.usage_ns);
-        add(&mut row.user_ns, deltas.user_ns);
-        add(&mut row.system_ns, deltas.system_ns);
+        add(&mut row.usage_ns, deltas.usage_ns.read());
+        add(&mut row.user_ns, deltas.user_ns.read());
+        add(&mut row.system_ns, deltas.system_ns.read());
         add(&mut row.throttled_ancestor_ns, deltas.ancestor_ns);
         if !had_quota {
             return;
         }
         row.windows.get_or_insert_default();
-        add_deltas(row.cfs.get_or_insert_default(), deltas);
-        if deltas.first {
-            self.window.skip(deltas.periods.unwrap_or(0), deltas.throttled_periods.unwrap_or(0));
+        let totals = row.cfs.get_or_insert_default();
+        if let Value::Read(cfs) = deltas.cfs {
+            add_cfs(totals, &cfs);
+            if deltas.first {
+                self.window.skip(cfs.periods, cfs.throttled_periods);
+            }
         }
     }
 

@@ -15,7 +15,8 @@ pub(crate) use totals::add;
 mod tests {
     use super::*;
     use crate::cgroup::{CgroupId, Deltas};
-    use snapshot::ContainerIdentity;
+    use crate::reading::Value;
+    use snapshot::{CfsTotals, ContainerIdentity};
 
     fn identity(container: &str) -> ContainerIdentity {
         ContainerIdentity {
@@ -30,12 +31,8 @@ mod tests {
     }
 
     fn deltas(user_ns: u64, periods: u64, throttled_periods: u64) -> Deltas {
-        Deltas {
-            user_ns: Some(user_ns),
-            periods: Some(periods),
-            throttled_periods: Some(throttled_periods),
-            ..Deltas::default()
-        }
+        let cfs = CfsTotals { periods, throttled_periods, ..CfsTotals::default() };
+        Deltas { user_ns: Value::Read(user_ns), cfs: Value::Read(cfs), ..Deltas::default() }
     }
 
     fn rows(table: &mut Table<ContainerSeries>) -> Vec<(String, u64)> {

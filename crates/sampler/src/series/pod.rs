@@ -5,9 +5,10 @@ use std::sync::Arc;
 use snapshot::{CpuLimit, Limit, PodIdentity, PodRow};
 
 use super::table::{Row, Track};
-use super::totals::{add_cfs, add_deltas};
+use super::totals::add_cfs;
 use super::window::WindowStart;
 use crate::cgroup::Deltas;
+use crate::reading::Value;
 
 /// Series of one pod.
 #[derive(Debug, Default)]
@@ -19,10 +20,12 @@ pub(crate) struct PodSeries {
 impl PodSeries {
     /// Adds the increments of the pod's own counters.
     pub(crate) fn add(&mut self, deltas: &Deltas, cpu_limit: Limit<CpuLimit>) {
-        add_deltas(&mut self.row.cfs, deltas);
         self.row.cpu_limit = cpu_limit;
-        if deltas.first {
-            self.window.skip(deltas.periods.unwrap_or(0), deltas.throttled_periods.unwrap_or(0));
+        if let Value::Read(cfs) = deltas.cfs {
+            add_cfs(&mut self.row.cfs, &cfs);
+            if deltas.first {
+                self.window.skip(cfs.periods, cfs.throttled_periods);
+            }
         }
     }
 

@@ -2,8 +2,6 @@
 
 use snapshot::CfsTotals;
 
-use crate::cgroup::Deltas;
-
 /// Adds to a total that is `None` until its counter was first read.
 pub(crate) fn add(total: &mut Option<u64>, delta: Option<u64>) {
     if let Some(delta) = delta {
@@ -11,16 +9,7 @@ pub(crate) fn add(total: &mut Option<u64>, delta: Option<u64>) {
     }
 }
 
-/// Adds the increments of a cgroup's CFS counters.
-pub(crate) fn add_deltas(totals: &mut CfsTotals, deltas: &Deltas) {
-    totals.periods += deltas.periods.unwrap_or(0);
-    totals.throttled_periods += deltas.throttled_periods.unwrap_or(0);
-    totals.throttled_ns += deltas.throttled_ns.unwrap_or(0);
-    add(&mut totals.burst_periods, deltas.burst_periods);
-    add(&mut totals.burst_ns, deltas.burst_ns);
-}
-
-/// Adds other CFS totals.
+/// Adds other CFS totals, or the increments of a cgroup's CFS counters.
 pub(crate) fn add_cfs(totals: &mut CfsTotals, other: &CfsTotals) {
     totals.periods += other.periods;
     totals.throttled_periods += other.throttled_periods;
