@@ -232,7 +232,8 @@ impl Sampler {
         self.close_windows(now);
         self.govern(now);
         let missing = self.names.source.missing();
-        if walked || self.node.features.len() <= 1 || missing != self.names.missing {
+        // The first tick walks.
+        if walked || missing != self.names.missing {
             self.names.missing = missing;
             self.update_features();
         }
