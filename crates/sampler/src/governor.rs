@@ -3,11 +3,8 @@
 
 use std::time::Duration;
 
-/// Time over which the cost is measured before a decision: long enough that a single walk does not
-/// matter.
-const WATCHED: Duration = Duration::from_secs(10);
-/// Maximum interval.
-const LONGEST: Duration = Duration::from_secs(60);
+use crate::timing::Timing;
+
 /// The interval is shortened only if the cost would then be below this share of the budget, to
 /// avoid oscillation.
 const COMFORT: f64 = 0.5;
@@ -53,24 +50,29 @@ impl Governor {
 
     /// Records the CPU time of the sampler's thread so far, nanoseconds; `now` counts from any
     /// fixed moment.
-    pub(crate) fn observe(&mut self, now: Duration, cpu_ns: u64) -> Option<IntervalChange> {
+    pub(crate) fn observe(
+        &mut self,
+        now: Duration,
+        cpu_ns: u64,
+        timing: &Timing,
+    ) -> Option<IntervalChange> {
         let (began, cpu_then) = *self.began.get_or_insert((now, cpu_ns));
         let watched = now.saturating_sub(began);
         // Longer intervals need a longer measurement: one tick more or less must not decide.
-        if watched < WATCHED.max(self.interval * 4) {
+        if watched < timing.cost_window.max(self.interval * 4) {
             return None;
         }
         self.began = Some((now, cpu_ns));
         let used_cores = cpu_ns.saturating_sub(cpu_then) as f64 / watched.as_nanos() as f64;
-        let interval = self.judged(used_cores);
+        let interval = self.judged(used_cores, timing);
         let changed = interval != self.interval;
         self.interval = interval;
         changed.then_some(IntervalChange { interval, used_cores })
     }
 
-    fn judged(&self, used_cores: f64) -> Duration {
+    fn judged(&self, used_cores: f64, timing: &Timing) -> Duration {
         if used_cores > self.budget_cores {
-            return (self.interval * 2).min(LONGEST.max(self.configured));
+            return (self.interval * 2).min(timing.max_interval.max(self.configured));
         }
         // Half the interval costs at most twice as much.
         if self.interval > self.configured && used_cores * 2.0 < self.budget_cores * COMFORT {
@@ -90,8 +92,9 @@ mod tests {
     fn run(governor: &mut Governor, from: u64, seconds: u64, cores: f64) -> Vec<Duration> {
         let ns = |second: u64| ((second - from) as f64 * cores * 1e9) as u64;
         governor.began = None;
+        let timing = Timing::default();
         let changes = (from..=from + seconds)
-            .filter_map(|second| governor.observe(SECOND * second as u32, ns(second)));
+            .filter_map(|second| governor.observe(SECOND * second as u32, ns(second), &timing));
         changes.map(|change| change.interval).collect()
     }
 
@@ -108,8 +111,8 @@ mod tests {
         assert_eq!(run(&mut governor, 0, 10, 0.05), [SECOND * 2]);
         assert!(governor.reason().contains("--cpu-budget"));
         let more = run(&mut governor, 10, 3000, 0.05);
-        assert_eq!(more.last(), Some(&LONGEST));
-        assert_eq!(governor.interval(), LONGEST);
+        assert_eq!(more.last(), Some(&Timing::default().max_interval));
+        assert_eq!(governor.interval(), Timing::default().max_interval);
     }
 
     #[test]

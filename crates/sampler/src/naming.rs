@@ -12,18 +12,6 @@ use snapshot::{ContainerIdentity, PodIdentity, SpecRow, Workload, labels};
 use crate::cgroup::{ContainerKey, Naming};
 use crate::timing::Timing;
 
-/// Time for which a cgroup of an unknown pod stays hidden while a source of names answers. It
-/// exceeds the time a kubelet needs to list a new pod, so that a series does not start under
-/// another name.
-const NAME_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The same for a cgroup of a known pod: the kubelet lists a new container after its next relist,
-/// about one second.
-const UNMAPPED_AFTER: Duration = Duration::from_secs(3);
-
-/// Age of a cgroup at which a new list request must name it.
-const LISTED_AFTER: Duration = Duration::from_secs(5);
-
 /// Schedule of the lookups of an unnamed cgroup: the first at once, then at growing delays.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LookupSchedule {
@@ -120,6 +108,7 @@ pub(crate) fn name(
     key: &ContainerKey,
     circumstances: Circumstances,
     surroundings: &impl Surroundings,
+    timing: &Timing,
 ) -> Name {
     let Circumstances { age, age_at_list, limits, may_answer } = circumstances;
     let lookup = index.container(&key.uid, &key.id);
@@ -129,7 +118,7 @@ pub(crate) fn name(
     if surroundings.runs_pause() && !surroundings.has_sandbox() {
         return Name::Sandbox;
     }
-    let is_old_enough = is_shown_unnamed(index, key, age, may_answer);
+    let is_old_enough = is_shown_unnamed(index, key, age, may_answer, timing);
     let unnamed = |is_shown| match is_shown {
         true => Name::Unmapped(Box::new(unmapped(index, key))),
         false => Name::Pending,
@@ -137,7 +126,7 @@ pub(crate) fn name(
     let Lookup::Unlisted { pod } = lookup else {
         return unnamed(is_old_enough);
     };
-    if age_at_list.is_some_and(|age| age >= LISTED_AFTER) {
+    if age_at_list.is_some_and(|age| age >= timing.listed_after) {
         if let Some(container) = by_limits(pod, limits) {
             return Name::Known(Box::new(known(pod, container, key)));
         }
@@ -155,10 +144,11 @@ pub(crate) fn is_shown_unnamed(
     key: &ContainerKey,
     age: Duration,
     may_answer: bool,
+    timing: &Timing,
 ) -> bool {
     let held_back = match index.pod(&key.uid) {
-        Some(_) => UNMAPPED_AFTER,
-        None if may_answer => NAME_TIMEOUT,
+        Some(_) => timing.hide_unlisted,
+        None if may_answer => timing.hide_unknown_pod,
         None => Duration::ZERO,
     };
     age >= held_back
@@ -279,10 +269,11 @@ pub(crate) fn pod(
     uid: &str,
     age: Duration,
     may_answer: bool,
+    timing: &Timing,
 ) -> (PodIdentity, Naming) {
     let (namespace, pod, naming) = match index.pod(uid) {
         Some(pod) => (pod.namespace.to_string(), pod.name.to_string(), Naming::Named),
-        None if may_answer && age < NAME_TIMEOUT => {
+        None if may_answer && age < timing.hide_unknown_pod => {
             (String::new(), uid.to_owned(), Naming::Pending)
         }
         None => (String::new(), uid.to_owned(), Naming::Unmapped),
@@ -377,7 +368,7 @@ mod tests {
             may_answer: true,
             ..Circumstances::default()
         };
-        match name(index, &key(), circumstances, surroundings) {
+        match name(index, &key(), circumstances, surroundings, &Timing::default()) {
             Name::Known(_) => "named",
             Name::Pending => "pending",
             Name::Unmapped(identity) if identity.pod == "web" => "unmapped",

@@ -253,11 +253,9 @@ impl Sampler {
     /// Lengthens the interval if sampling costs too much, and logs it. Only this thread's CPU time
     /// counts: a longer interval would not reduce that of the other threads.
     fn govern(&mut self, now: Instant) {
-        let Some(change) = self
-            .schedule
-            .governor
-            .observe(now.duration_since(self.schedule.started), own_thread_cpu_ns())
-        else {
+        let Schedule { governor, started, timing, .. } = &mut self.schedule;
+        let since_start = now.duration_since(*started);
+        let Some(change) = governor.observe(since_start, own_thread_cpu_ns(), timing) else {
             return;
         };
         let (interval, used_cores) = (change.interval, format!("{:.4}", change.used_cores));

@@ -1,13 +1,10 @@
 //! Time spans that decide what is read, and when. They are durations, so that each means the same
 //! at every sample interval.
-//!
-//! Spans that decide what a cgroup is called are in [`naming`](crate::naming), those that decide
-//! the sample interval in [`governor`](crate::governor).
 
 use std::time::{Duration, Instant};
 
-/// All time spans of the read plan, and of the reads and lookups between ticks. The default is what
-/// the agent uses.
+/// All time spans of the read plan, of the reads and lookups between ticks, of the naming, and of
+/// the sample interval. The default is what the agent uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
     /// A cgroup is idle once nothing has run in it and none of its counters has moved for this
@@ -38,6 +35,20 @@ pub(crate) struct Timing {
     /// Maximum delay between two lookups of an unnamed cgroup: 30 s. A new list makes all of them
     /// due.
     pub(crate) max_lookup_delay: Duration,
+    /// Age up to which a cgroup of an unknown pod is hidden while a source of names answers: 10 s.
+    /// It exceeds the time a kubelet needs to list a new pod, so that a series does not start under
+    /// another name.
+    pub(crate) hide_unknown_pod: Duration,
+    /// The same for an unnamed cgroup of a known pod: 3 s. The kubelet lists a new container after
+    /// its next relist, about one second.
+    pub(crate) hide_unlisted: Duration,
+    /// Age of a cgroup at which a new list request must name it: 5 s.
+    pub(crate) listed_after: Duration,
+    /// Time over which the cost of sampling is measured before a decision: 10 s, long enough that a
+    /// single walk does not matter.
+    pub(crate) cost_window: Duration,
+    /// Maximum sample interval, unless a longer one is configured: 60 s.
+    pub(crate) max_interval: Duration,
 }
 
 impl Default for Timing {
@@ -53,6 +64,11 @@ impl Default for Timing {
             unnamed_poll: Duration::from_secs(1),
             first_lookup_delay: Duration::from_millis(100),
             max_lookup_delay: Duration::from_secs(30),
+            hide_unknown_pod: Duration::from_secs(10),
+            hide_unlisted: Duration::from_secs(3),
+            listed_after: Duration::from_secs(5),
+            cost_window: Duration::from_secs(10),
+            max_interval: Duration::from_secs(60),
         }
     }
 }

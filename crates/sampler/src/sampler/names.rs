@@ -156,7 +156,7 @@ impl Sampler {
     fn name_exited(&mut self, now: Instant, may_answer: bool) -> bool {
         let mut has_shown = false;
         let NameLookup { exited, source, index, .. } = &mut self.names;
-        let containers = &mut self.ledger.containers;
+        let (containers, timing) = (&mut self.ledger.containers, &self.schedule.timing);
         exited.retain_mut(|gone| {
             if let Some(known) = naming::listed(index, &gone.key) {
                 let series = containers.rename(gone.series, known.identity, gone.pod, true);
@@ -169,7 +169,8 @@ impl Sampler {
             if age < ASKED_FOR {
                 source.ask(&gone.key.uid, &gone.key.id);
             }
-            if !gone.is_shown && naming::is_shown_unnamed(index, &gone.key, age, may_answer) {
+            if !gone.is_shown && naming::is_shown_unnamed(index, &gone.key, age, may_answer, timing)
+            {
                 let identity = naming::unmapped(index, &gone.key);
                 gone.series = containers.rename(gone.series, identity, gone.pod, true);
                 containers.detach(gone.series);
@@ -212,7 +213,8 @@ impl Sampler {
             may_answer: self.names.source.may_answer(),
         };
         let surroundings = InTree { tree: &self.tree, proc_root: &self.names.proc_root, id };
-        match naming::name(&self.names.index, key, circumstances, &surroundings) {
+        let (index, timing) = (&self.names.index, &self.schedule.timing);
+        match naming::name(index, key, circumstances, &surroundings, timing) {
             Name::Known(known) => self.name_known(id, &known),
             Name::Sandbox => self.name_sandbox(id),
             Name::Unmapped(identity) => {
@@ -330,7 +332,8 @@ impl Sampler {
         let SampledKind::Pod { uid } = &cgroup.kind else { return };
         cgroup.lookup.record(now, &self.schedule.timing);
         let age = now.saturating_duration_since(cgroup.found);
-        let (identity, naming) = naming::pod(&self.names.index, uid, age, may_answer);
+        let (identity, naming) =
+            naming::pod(&self.names.index, uid, age, may_answer, &self.schedule.timing);
         cgroup.naming = naming;
         let visible = naming != Naming::Pending;
         let series = match cgroup.series {
