@@ -164,7 +164,6 @@ impl Sampler {
             if deadline <= now {
                 return ControlFlow::Continue(());
             }
-            self.tree.now = now;
             self.publish_new(now);
             let poll = self.names.lookups.awaited.polling_interval(&self.schedule.timing);
             let poll = poll.map(|interval| now + interval);
@@ -173,14 +172,11 @@ impl Sampler {
             let left = until.saturating_duration_since(now);
             let wakeups = self.wake.wait(left);
             let stop = wakeups.contains(&Some(Wakeup::Stop));
-            self.tree.now = Instant::now();
+            let now = Instant::now();
             for wakeup in wakeups.into_iter().flatten() {
                 match wakeup {
-                    Wakeup::Tree => {
-                        self.tree.poll(&mut self.reader.errors);
-                        self.handle_events();
-                    }
-                    Wakeup::Exit(id) => self.read_last(id),
+                    Wakeup::Tree => self.poll(now),
+                    Wakeup::Exit(id) => self.read_last(id, now),
                     Wakeup::Stop => {}
                 }
             }
@@ -190,45 +186,27 @@ impl Sampler {
         }
     }
 
-    /// Handles the changes of the tree: shows new cgroups, and reads the last counters of those
-    /// that have just emptied.
-    fn handle_events(&mut self) {
-        self.apply_changes();
-        for id in std::mem::take(&mut self.tree.populated) {
-            if self.tree.cgroups.contains(id) {
-                self.read_twice(id);
-            }
-        }
-        for id in std::mem::take(&mut self.tree.attached) {
-            self.watch_exit(id);
-        }
-    }
-
     /// Runs one tick at `now`.
     pub fn tick(&mut self, now: Instant) {
         let began = Instant::now();
-        self.tree.tick += 1;
-        self.tree.now = now;
-        self.schedule.clock.advance(now, &self.schedule.timing);
+        self.schedule.begin_tick(now);
         // Before a walk: the counters of a cgroup that has emptied may be about to disappear.
-        self.tree.poll(&mut self.reader.errors);
-        self.handle_events();
+        self.poll(now);
         let due = self.schedule.is_walk_due(now);
         if due {
             // What failed because descriptors were unavailable; the walk opens other files.
             self.node.probe.open_missing();
         }
-        let walked = self.tree.reconcile(due, &mut self.reader.errors);
+        let walked = self.reconcile(due, now);
         if walked {
             self.node.probe.read_slow();
-            self.handle_events();
         }
         self.rename(now);
         self.watch_exits(walked);
         self.schedule.read_at = Some(now + began.elapsed());
-        self.read_all();
-        self.read_slow();
-        self.scan_tasks();
+        self.read_all(now);
+        self.read_slow(now);
+        self.scan_tasks(now);
         self.close_windows(now);
         self.govern(now);
         let missing = self.names.source.missing();

@@ -13,12 +13,13 @@ use cgroupfs::Hierarchy;
 use crate::budget::DescriptorBudget;
 use crate::cgroup::{Cgroup, SampledKind};
 use crate::files::{self, FileSet, ReadErrors};
+use crate::timing::Timing;
 
 /// All cgroups that are read.
 pub(crate) struct SampledTree {
     pub(crate) hierarchy: Hierarchy,
     subscription: Subscription,
-    /// Buffer of the changes to follow.
+    /// Buffer of the changes to apply.
     changes: Vec<Change>,
     /// Whether inotify reports every write to a setting.
     reports_settings: bool,
@@ -28,17 +29,6 @@ pub(crate) struct SampledTree {
     /// Whether a cgroup was added or removed since `by_depth` was built.
     stale_depths: bool,
     budget: DescriptorBudget,
-    /// Cgroups added but not yet handled by the sampler.
-    pub(crate) added: Vec<CgroupId>,
-    pub(crate) removed: Vec<(CgroupId, Cgroup)>,
-    /// Cgroups that were filled or emptied since the last tick (v2).
-    pub(crate) populated: Vec<CgroupId>,
-    /// Cgroups into which processes were moved since the last tick.
-    pub(crate) attached: Vec<CgroupId>,
-    /// Number of the current tick.
-    pub(crate) tick: u64,
-    /// The current time.
-    pub(crate) now: Instant,
 }
 
 impl SampledTree {
@@ -58,12 +48,6 @@ impl SampledTree {
             by_depth: Vec::new(),
             stale_depths: false,
             budget,
-            added: Vec::new(),
-            removed: Vec::new(),
-            populated: Vec::new(),
-            attached: Vec::new(),
-            tick: 0,
-            now: Instant::now(),
         })
     }
 
@@ -82,82 +66,72 @@ impl SampledTree {
         self.shared().watch_error()
     }
 
-    /// Follows the changes since the last call, without a walk.
-    pub(crate) fn poll(&mut self, errors: &mut ReadErrors) {
-        let mut changes = std::mem::take(&mut self.changes);
-        self.subscription.poll(self.now, &mut changes);
-        self.follow(changes);
-        self.open_added(errors);
+    /// Takes the changes since the last call, without a walk.
+    pub(crate) fn poll(&mut self, now: Instant) -> Vec<Change> {
+        self.take_changes(|subscription, changes| subscription.poll(now, changes)).1
     }
 
-    /// Follows the changes since the last call, after a walk if one is due or needed. Returns
+    /// Takes the changes since the last call, after a walk if one is due or needed. Returns also
     /// whether there was one.
-    pub(crate) fn reconcile(&mut self, is_due: bool, errors: &mut ReadErrors) -> bool {
+    pub(crate) fn reconcile(&mut self, is_due: bool, now: Instant) -> (bool, Vec<Change>) {
         let max_age = if is_due { Duration::ZERO } else { Duration::MAX };
-        let mut changes = std::mem::take(&mut self.changes);
-        let walked = self.subscription.reconcile(self.now, max_age, &mut changes);
-        self.follow(changes);
-        if walked {
-            self.plan_descriptors(errors);
-        } else {
-            self.open_added(errors);
-        }
-        walked
+        self.take_changes(|subscription, changes| subscription.reconcile(now, max_age, changes))
     }
 
-    fn follow(&mut self, mut changes: Vec<Change>) {
-        for change in changes.drain(..) {
-            match change {
-                Change::Added(cgroup) => self.add(&cgroup),
-                Change::Removed(id) => self.remove(id),
-                Change::SettingsWritten(id) => {
-                    if let Some(cgroup) = self.cgroups.get_mut(id) {
-                        cgroup.activity.settings_written = true;
-                    }
-                }
-                Change::Populated(id) => self.populated.push(id),
-                Change::Attached(id) => self.attached.push(id),
-                Change::CpusWritten(_) => {}
-            }
-        }
-        self.changes = changes;
+    /// Takes the changes since the last call, after a read has reported that this cgroup is gone.
+    /// Returns also whether it still exists.
+    pub(crate) fn report_vanished(&mut self, id: CgroupId) -> (bool, Vec<Change>) {
+        self.take_changes(|subscription, changes| subscription.report_vanished(id, changes))
+    }
+
+    fn take_changes<T>(
+        &mut self,
+        take: impl FnOnce(&mut Subscription, &mut Vec<Change>) -> T,
+    ) -> (T, Vec<Change>) {
+        let mut changes = std::mem::take(&mut self.changes);
+        let result = take(&mut self.subscription, &mut changes);
         self.reports_settings = self.shared().is_watched();
+        (result, changes)
     }
 
-    fn add(&mut self, found: &cgroup_tree::Cgroup) {
-        let kind = SampledKind::of(&found.role).filter(|_| found.is_this_kubelets);
-        let Some(kind) = kind else { return };
+    /// Keeps the buffer of the changes that were taken.
+    pub(crate) fn reuse(&mut self, mut changes: Vec<Change>) {
+        changes.clear();
+        self.changes = changes;
+    }
+
+    /// Adds a cgroup and opens its files; returns `None` if the sampler does not read it.
+    pub(crate) fn add(
+        &mut self,
+        found: &cgroup_tree::Cgroup,
+        errors: &mut ReadErrors,
+    ) -> Option<CgroupId> {
+        let kind = SampledKind::of(&found.role).filter(|_| found.is_this_kubelets)?;
         self.cgroups.insert(found.id, Cgroup::new(found, kind));
-        self.added.push(found.id);
         self.stale_depths = true;
+        self.open_files(found.id, errors);
+        Some(found.id)
     }
 
-    fn remove(&mut self, id: CgroupId) {
-        let Some(mut cgroup) = self.cgroups.remove(id) else { return };
+    /// Removes a cgroup and closes its files.
+    pub(crate) fn remove(&mut self, id: CgroupId) -> Option<Cgroup> {
+        let mut cgroup = self.cgroups.remove(id)?;
         self.stale_depths = true;
-        self.added.retain(|&added| added != id);
         cgroup.close_files(&mut self.budget);
-        self.removed.push((id, cgroup));
+        Some(cgroup)
     }
 
-    /// Handles a read that has reported a missing file. If the cgroup still exists, a controller
-    /// was disabled: opens the files that are left.
-    pub(crate) fn on_vanished(&mut self, id: CgroupId, errors: &mut ReadErrors) {
-        if !self.cgroups.get(id).is_some_and(|cgroup| cgroup.vanished) {
-            return;
-        }
-        let mut changes = std::mem::take(&mut self.changes);
-        let exists = self.subscription.report_vanished(id, &mut changes);
-        self.follow(changes);
-        if let Some(cgroup) = self.cgroups.get_mut(id).filter(|_| exists) {
-            cgroup.close_files(&mut self.budget);
-            cgroup.vanished = false;
-            self.open_files(id, errors);
-        }
+    /// Opens again the files of a cgroup that exists although a file has vanished: a controller was
+    /// disabled.
+    pub(crate) fn reopen_files(&mut self, id: CgroupId, errors: &mut ReadErrors) {
+        let Some(cgroup) = self.cgroups.get_mut(id) else { return };
+        cgroup.close_files(&mut self.budget);
+        cgroup.vanished = false;
+        self.open_files(id, errors);
     }
 
     /// Decides which files stay open, for the current number of cgroups, and opens them.
-    fn plan_descriptors(&mut self, errors: &mut ReadErrors) {
+    pub(crate) fn plan_descriptors(&mut self, errors: &mut ReadErrors) {
         let version = self.hierarchy.version;
         let of_set = |set| {
             self.cgroups.iter().filter(|(_, cgroup)| cgroup.kind.file_set() == set).count() as u64
@@ -179,6 +153,11 @@ impl SampledTree {
         }
     }
 
+    /// Whether some new container's usage may still appear.
+    pub(crate) fn is_usage_pending(&self, now: Instant, timing: &Timing) -> bool {
+        self.cgroups.iter().any(|(_, cgroup)| cgroup.is_usage_pending(now, timing))
+    }
+
     /// Number of cgroups, for [`SampledTree::at_depth`].
     pub(crate) fn sort_by_depth(&mut self) -> usize {
         if std::mem::take(&mut self.stale_depths) {
@@ -193,12 +172,6 @@ impl SampledTree {
     /// last [`SampledTree::sort_by_depth`].
     pub(crate) fn at_depth(&self, index: usize) -> CgroupId {
         self.by_depth[index]
-    }
-
-    fn open_added(&mut self, errors: &mut ReadErrors) {
-        for at in 0..self.added.len() {
-            self.open_files(self.added[at], errors);
-        }
     }
 
     /// Opens the files of a cgroup that are not open yet.

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use cgroup_tree::Change;
 use kernel_text::CgroupVersion;
 
 use super::Sampler;
 use super::lookup::{Awaited, ExitedUnnamed};
-use crate::cgroup::{Cgroup, CgroupId, Naming, SampledKind};
+use crate::cgroup::{CgroupId, Naming, SampledKind};
 
 impl Sampler {
     /// Finds the first process of containers where none was found yet: it joined before the watch,
@@ -36,17 +37,66 @@ impl Sampler {
         }
     }
 
-    /// Updates the series for cgroups that were added or removed.
-    pub(super) fn apply_changes(&mut self) {
-        for (id, cgroup) in std::mem::take(&mut self.tree.removed) {
-            self.forget(id, &cgroup);
+    /// Applies the changes since the last call, without a walk.
+    pub(super) fn poll(&mut self, now: Instant) {
+        let changes = self.tree.poll(now);
+        self.apply(changes, now);
+    }
+
+    /// Applies the changes since the last call, after a walk if one is due or needed. Returns
+    /// whether there was one.
+    pub(super) fn reconcile(&mut self, is_due: bool, now: Instant) -> bool {
+        let (walked, changes) = self.tree.reconcile(is_due, now);
+        self.apply(changes, now);
+        if walked {
+            self.tree.plan_descriptors(&mut self.reader.errors);
         }
-        for id in std::mem::take(&mut self.tree.added) {
-            self.on_added(id);
+        walked
+    }
+
+    /// Handles a read that has reported that the cgroup is gone.
+    pub(super) fn on_vanished(&mut self, id: CgroupId, now: Instant) {
+        if !self.tree.cgroups.get(id).is_some_and(|cgroup| cgroup.vanished) {
+            return;
+        }
+        let (exists, changes) = self.tree.report_vanished(id);
+        self.apply(changes, now);
+        if exists {
+            self.tree.reopen_files(id, &mut self.reader.errors);
         }
     }
 
-    pub(super) fn forget(&mut self, id: CgroupId, cgroup: &Cgroup) {
+    /// Applies changes to the cgroups, their names and their series. Removals come first: a new
+    /// cgroup may have the name of a removed one.
+    fn apply(&mut self, changes: Vec<Change>, now: Instant) {
+        for change in &changes {
+            if let Change::Removed(id) = *change {
+                self.on_removed(id);
+            }
+        }
+        for change in &changes {
+            match change {
+                Change::Added(found) => {
+                    if let Some(id) = self.tree.add(found, &mut self.reader.errors) {
+                        self.on_added(id, now);
+                    }
+                }
+                Change::SettingsWritten(id) => {
+                    if let Some(cgroup) = self.tree.cgroups.get_mut(*id) {
+                        cgroup.activity.settings_written = true;
+                    }
+                }
+                // If it has emptied, its counters may be about to disappear.
+                Change::Populated(id) => self.read_twice(*id, now),
+                Change::Attached(id) => self.watch_exit(*id),
+                Change::Removed(_) | Change::CpusWritten(_) => {}
+            }
+        }
+        self.tree.reuse(changes);
+    }
+
+    fn on_removed(&mut self, id: CgroupId) {
+        let Some(cgroup) = self.tree.remove(id) else { return };
         match (&cgroup.kind, cgroup.series) {
             (SampledKind::Pod { uid }, series) => {
                 self.names.source.pod_lives(uid, false);
@@ -76,7 +126,7 @@ impl Sampler {
         }
     }
 
-    pub(super) fn on_added(&mut self, id: CgroupId) {
+    fn on_added(&mut self, id: CgroupId, now: Instant) {
         let cgroup = &mut self.tree.cgroups[id];
         if let SampledKind::Pod { uid } = &cgroup.kind {
             self.names.source.pod_lives(uid, true);
@@ -89,9 +139,9 @@ impl Sampler {
         if parent.is_some_and(|parent| since(self.tree.cgroups[parent].found) < together) {
             self.tree.cgroups[id].last.inherit_history();
         }
-        self.name(id, self.tree.now);
+        self.name(id, now);
         self.watch_exit(id);
         self.names.lookups.wait_for(Awaited::Pending);
-        self.names.lookups.next = Some(self.tree.now);
+        self.names.lookups.next = Some(now);
     }
 }

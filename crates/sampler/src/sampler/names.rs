@@ -76,24 +76,19 @@ impl Sampler {
         }
         let has_names = self.names.source.index().generation() != self.names.index.generation();
         let is_due = self.names.lookups.next.is_some_and(|due| due <= now);
-        let is_pending = self.names.lookups.awaited == Awaited::Pending && self.is_usage_pending();
+        let is_pending = self.names.lookups.awaited == Awaited::Pending
+            && self.tree.is_usage_pending(now, &self.schedule.timing);
         if !has_names && !is_due && !is_pending {
             return;
         }
         let has_shown = self.rename(now);
         if has_names || has_shown || is_pending {
-            self.read_new();
+            self.read_new(now);
             self.publish();
         }
-        if self.is_usage_pending() {
+        if self.tree.is_usage_pending(now, &self.schedule.timing) {
             self.names.lookups.wait_for(Awaited::Pending);
         }
-    }
-
-    /// Whether some new container's usage may still appear.
-    fn is_usage_pending(&self) -> bool {
-        let (now, timing) = (self.tree.now, &self.schedule.timing);
-        self.tree.cgroups.iter().any(|(_, cgroup)| cgroup.is_usage_pending(now, timing))
     }
 
     /// Names the unnamed cgroups, and refreshes the others if the pods changed. Returns whether a

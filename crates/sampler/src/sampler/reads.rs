@@ -41,15 +41,18 @@ impl ReadState {
 
 impl Sampler {
     /// Reads a cgroup whose first process has ended: its counters may be about to disappear.
-    pub(super) fn read_last(&mut self, id: CgroupId) {
+    pub(super) fn read_last(&mut self, id: CgroupId, now: Instant) {
         let Some(cgroup) = self.tree.cgroups.get_mut(id) else { return };
         cgroup.exit = None;
-        self.read_twice(id);
+        self.read_twice(id, now);
     }
 
     /// Reads a cgroup that may be about to disappear, now and once more.
-    pub(super) fn read_twice(&mut self, id: CgroupId) {
-        self.read_as(id, &self.plan(id, Occasion::LastRead));
+    pub(super) fn read_twice(&mut self, id: CgroupId, now: Instant) {
+        if !self.tree.cgroups.contains(id) {
+            return;
+        }
+        self.read_as(id, &self.plan(id, Occasion::LastRead, now), now);
         let again = Instant::now() + self.schedule.timing.last_read_delay;
         self.schedule.due.second.push((again, id));
     }
@@ -60,7 +63,7 @@ impl Sampler {
             if due > now {
                 self.schedule.due.second.push((due, id));
             } else if self.tree.cgroups.contains(id) {
-                self.read_as(id, &self.plan(id, Occasion::LastRead));
+                self.read_as(id, &self.plan(id, Occasion::LastRead, now), now);
             }
         }
         self.schedule.due.second.iter().map(|(due, _)| *due).min()
@@ -68,53 +71,51 @@ impl Sampler {
 
     /// Reads every cgroup that may have changed, and collects the containers whose slow files or
     /// threads are due.
-    pub(super) fn read_all(&mut self) {
+    pub(super) fn read_all(&mut self, now: Instant) {
         self.schedule.due.slow.clear();
         self.schedule.due.threads.clear();
         for at in 0..self.tree.sort_by_depth() {
             let id = self.tree.at_depth(at);
-            let plan = self.visit(id);
+            let plan = self.visit(id, now);
             if plan.slow {
                 self.schedule.due.slow.push(id);
             }
             if plan.threads {
                 self.schedule.due.threads.push(id);
             }
-            let (now, timing) = (self.tree.now, &self.schedule.timing);
-            if self.tree.cgroups[id].is_usage_pending(now, timing) {
+            if self.tree.cgroups[id].is_usage_pending(now, &self.schedule.timing) {
                 self.names.lookups.wait_for(Awaited::Pending);
             }
         }
         for id in std::mem::take(&mut self.reader.vanished) {
-            self.tree.on_vanished(id, &mut self.reader.errors);
+            self.on_vanished(id, now);
         }
-        self.apply_changes();
     }
 
     /// Reads the cgroups that are read between ticks, too: the new ones.
-    pub(super) fn read_new(&mut self) {
+    pub(super) fn read_new(&mut self, now: Instant) {
         for at in 0..self.tree.sort_by_depth() {
             let id = self.tree.at_depth(at);
-            let plan = self.plan(id, Occasion::BetweenTicks);
+            let plan = self.plan(id, Occasion::BetweenTicks, now);
             if plan.counters {
-                self.read_as(id, &plan);
+                self.read_as(id, &plan, now);
             }
         }
     }
 
     /// Reads the files of a cgroup that may have changed; returns the plan after the read.
-    fn visit(&mut self, id: CgroupId) -> ReadPlan {
-        let plan = self.plan(id, Occasion::Tick);
+    fn visit(&mut self, id: CgroupId, now: Instant) -> ReadPlan {
+        let plan = self.plan(id, Occasion::Tick, now);
         if plan.counters {
-            self.read_as(id, &plan);
-            return self.plan(id, Occasion::Tick);
+            self.read_as(id, &plan, now);
+            return self.plan(id, Occasion::Tick, now);
         }
         self.count_container(id, &Deltas::default());
         plan
     }
 
     /// Decides what to read of a cgroup now.
-    fn plan(&self, id: CgroupId, occasion: Occasion) -> ReadPlan {
+    fn plan(&self, id: CgroupId, occasion: Occasion, now: Instant) -> ReadPlan {
         let cgroup = &self.tree.cgroups[id];
         let parent = cgroup.parent.map(|parent| &self.tree.cgroups[parent]);
         let watched = Watched {
@@ -126,12 +127,12 @@ impl Sampler {
             above: parent.map_or(PathQuota::NONE, |parent| parent.path),
             parent: parent.map(|parent| &parent.activity),
         };
-        let clock = self.schedule.clock.at(self.tree.now, self.tree.reports_settings());
+        let clock = self.schedule.clock.at(now, self.tree.reports_settings());
         read_plan(&watched, occasion, &clock, &self.schedule.timing)
     }
 
     /// Reads what the plan selects of one cgroup into its series.
-    fn read_as(&mut self, id: CgroupId, plan: &ReadPlan) {
+    fn read_as(&mut self, id: CgroupId, plan: &ReadPlan, now: Instant) {
         let parent = self.tree.cgroups[id].parent;
         let above = parent.map_or(PathQuota::NONE, |parent| self.tree.cgroups[parent].path);
         let cgroup = &mut self.tree.cgroups[id];
@@ -148,20 +149,20 @@ impl Sampler {
             self.reader.vanished.push(id);
             return;
         }
-        let deltas = cgroup.take(&reading, above, self.publisher.scaled(), self.tree.now);
+        let deltas = cgroup.take(&reading, above, self.publisher.scaled(), now);
         match cgroup.kind {
-            SampledKind::Pod { .. } => self.count_pod(id, &deltas),
+            SampledKind::Pod { .. } => self.count_pod(id, &deltas, now),
             SampledKind::Container(_) => self.count_container(id, &deltas),
             _ => {}
         }
     }
 
-    pub(super) fn count_pod(&mut self, id: CgroupId, deltas: &Deltas) {
+    pub(super) fn count_pod(&mut self, id: CgroupId, deltas: &Deltas, now: Instant) {
         if !self.tree.cgroups[id].activity.had_quota {
             return;
         }
         if self.tree.cgroups[id].series.is_none() {
-            self.name_pod(id, self.tree.now);
+            self.name_pod(id, now);
         }
         let cgroup = &self.tree.cgroups[id];
         if let Some(series) = cgroup.series {

@@ -1,5 +1,7 @@
 //! Reads spread over ticks, some containers per tick: slow files and threads.
 
+use std::time::Instant;
+
 use super::Sampler;
 use crate::cgroup::{CgroupId, SampledKind};
 use crate::files::CgroupDir;
@@ -9,12 +11,12 @@ use crate::tasks::ScanBudget;
 
 impl Sampler {
     /// Reads the slow files of this tick's share of the containers, and of those never read before.
-    pub(super) fn read_slow(&mut self) {
+    pub(super) fn read_slow(&mut self, now: Instant) {
         for at in 0..self.schedule.due.slow.len() {
             let id = self.schedule.due.slow[at];
             let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
-            cgroup.activity.slow_read = Some(self.tree.now);
+            cgroup.activity.slow_read = Some(now);
             let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
             let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
             let mut reader = Reader { files: &cgroup.files, dir, buffer, errors, vanished: false };
@@ -27,7 +29,7 @@ impl Sampler {
 
     /// Reads the threads of containers that are due, within the tick's budget; at least one
     /// container.
-    pub(super) fn scan_tasks(&mut self) {
+    pub(super) fn scan_tasks(&mut self, now: Instant) {
         let budget = ScanBudget::new(self.interval());
         let first = self
             .schedule
@@ -39,7 +41,7 @@ impl Sampler {
             let id = self.schedule.due.threads[at];
             let Some(series) = self.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
-            cgroup.activity.threads_read = Some(self.tree.now);
+            cgroup.activity.threads_read = Some(now);
             self.reader.path.clear();
             self.reader.path.push(&self.tree.hierarchy.cpu);
             self.reader.path.push(&*cgroup.relative);

@@ -7,6 +7,7 @@ use snapshot::{CgroupKind, CgroupRow, SamplerRow};
 
 use super::node::NodeState;
 use super::reads::ReadState;
+use super::schedule::Schedule;
 use super::{Ledger, Sampler};
 use crate::cgroup::{Cgroup, Naming, SampledKind};
 use crate::files::ReadErrors;
@@ -15,7 +16,8 @@ use crate::tree::SampledTree;
 
 impl Sampler {
     pub(super) fn publish(&mut self) {
-        let (interval, read_at) = (self.interval(), self.schedule.read_at);
+        let Schedule { tick, read_at, .. } = self.schedule;
+        let interval = self.interval();
         let scan = self.reader.tasks.cost();
         let waits = self.publisher.waits().latest();
         let Self { publisher, ledger, tree, node, reader, .. } = self;
@@ -23,7 +25,7 @@ impl Sampler {
         let NodeState { probe, features, .. } = node;
         let ReadState { errors, buffer, .. } = reader;
         publisher.publish(|snapshot| {
-            snapshot.sequence = tree.tick;
+            snapshot.sequence = tick;
             snapshot.taken = Some(SystemTime::now());
             snapshot.read_at = read_at;
             snapshot.interval = interval;

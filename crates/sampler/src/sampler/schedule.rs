@@ -13,6 +13,8 @@ use crate::timing::Timing;
 
 /// Times of the ticks and of the rarer work in them.
 pub(super) struct Schedule {
+    /// Number of the current tick, from 1.
+    pub(super) tick: u64,
     pub(super) governor: Governor,
     pub(super) started: Instant,
     pub(super) timing: Timing,
@@ -43,6 +45,7 @@ impl Schedule {
     pub(super) fn new(config: &SamplerConfig, version: CgroupVersion) -> Self {
         let now = Instant::now();
         Self {
+            tick: 0,
             governor: Governor::new(config.interval, config.cpu_budget_cores),
             started: now,
             timing: Timing::default(),
@@ -53,6 +56,12 @@ impl Schedule {
             walked: None,
             window_began: None,
         }
+    }
+
+    /// Begins the tick at `now`.
+    pub(super) fn begin_tick(&mut self, now: Instant) {
+        self.tick += 1;
+        self.clock.advance(now, &self.timing);
     }
 
     /// Whether a walk of the tree is due; if so, the next one is due an interval later.
