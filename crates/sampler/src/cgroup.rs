@@ -114,12 +114,7 @@ pub(crate) struct Cgroup {
     pub(crate) series: Option<SeriesId>,
     pub(crate) files: Files,
     pub(crate) last: LastCounters,
-    /// Quota and period by the limit, as last read.
-    pub(crate) bandwidth: Value<Bandwidth>,
-    /// Quota in force while the agent keeps it above the limit, microseconds.
-    pub(crate) scaled_quota_usec: Option<u64>,
-    /// Weight, as last read.
-    pub(crate) weight: Value<CpuWeight>,
+    pub(crate) settings: Settings,
     /// Recent activity, which decides what to read.
     pub(crate) activity: Activity,
     /// Limit and throttled time of its own and its ancestors' quotas; inherited by its children.
@@ -175,9 +170,7 @@ impl Cgroup {
             lookup: LookupSchedule::new(cgroup.found),
             series: None,
             last: LastCounters::default(),
-            bandwidth: Value::NotRead,
-            scaled_quota_usec: None,
-            weight: Value::NotRead,
+            settings: Settings::default(),
             activity: Activity::new(),
             path: PathQuota::default(),
             exit: None,
@@ -220,27 +213,6 @@ impl Cgroup {
         LastUsage { usage_ns: self.last.usage.last(), modes_due_ns: self.last.modes_due_ns }
     }
 
-    /// CPU limit by its own quota.
-    pub(crate) fn cpu_limit(&self) -> Limit<CpuLimit> {
-        match self.bandwidth {
-            Value::Read(bandwidth) => Limit::of(bandwidth),
-            Value::Absent => Limit::Absent,
-            Value::NotRead | Value::Failed => Limit::NotRead,
-        }
-    }
-
-    /// Stores a bandwidth; a scaled quota counts as the one that it replaces.
-    fn take_bandwidth(&mut self, found: Value<Bandwidth>, scaled: &Published<ScaledQuotas>) {
-        let by_limit = found.map(|found| {
-            let limit_usec =
-                |quota_usec: u64| scaled.latest().limit_usec(&self.relative, quota_usec);
-            let limit_usec = found.quota.usec().and_then(limit_usec);
-            self.scaled_quota_usec = limit_usec.and(found.quota.usec());
-            Bandwidth { quota: limit_usec.map_or(found.quota, Quota::Usec), ..found }
-        });
-        self.bandwidth.update(by_limit);
-    }
-
     /// Applies the reading of a tick: stores the gauges and returns the increments of the counters.
     pub(crate) fn take(
         &mut self,
@@ -249,9 +221,8 @@ impl Cgroup {
         scaled: &Published<ScaledQuotas>,
         now: Instant,
     ) -> Deltas {
-        self.take_bandwidth(reading.bandwidth, scaled);
-        self.weight.update(reading.weight);
-        let limit = self.cpu_limit();
+        self.settings.take(reading, &self.relative, scaled);
+        let limit = self.settings.cpu_limit();
         let periods = reading.stat.field(|stat| stat.nr_periods);
         self.activity.had_quota |=
             limit.limited().is_some() || periods.read().is_some_and(|periods| periods > 0);
@@ -280,6 +251,40 @@ impl Cgroup {
             had_quota: above.had_quota || self.activity.had_quota,
         };
         deltas
+    }
+}
+
+/// Settings of a cgroup, as last read.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    /// Quota and period by the limit.
+    pub(crate) bandwidth: Value<Bandwidth>,
+    /// Quota in force while the agent keeps it above the limit, microseconds.
+    pub(crate) scaled_quota_usec: Option<u64>,
+    pub(crate) weight: Value<CpuWeight>,
+}
+
+impl Settings {
+    /// CPU limit by its own quota.
+    pub(crate) fn cpu_limit(&self) -> Limit<CpuLimit> {
+        match self.bandwidth {
+            Value::Read(bandwidth) => Limit::of(bandwidth),
+            Value::Absent => Limit::Absent,
+            Value::NotRead | Value::Failed => Limit::NotRead,
+        }
+    }
+
+    /// Stores the settings that were read of the cgroup at `path`. A scaled quota counts as the one
+    /// that it replaces.
+    fn take(&mut self, reading: &TickReading, path: &str, scaled: &Published<ScaledQuotas>) {
+        let by_limit = reading.bandwidth.map(|found| {
+            let limit_usec = |quota_usec: u64| scaled.latest().limit_usec(path, quota_usec);
+            let limit_usec = found.quota.usec().and_then(limit_usec);
+            self.scaled_quota_usec = limit_usec.and(found.quota.usec());
+            Bandwidth { quota: limit_usec.map_or(found.quota, Quota::Usec), ..found }
+        });
+        self.bandwidth.update(by_limit);
+        self.weight.update(reading.weight);
     }
 }
 

@@ -1,5 +1,6 @@
 //! One tick: find, name, read, count, publish.
 
+mod ledger;
 mod life;
 mod lookup;
 mod names;
@@ -18,16 +19,15 @@ use std::time::{Duration, Instant};
 
 use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::Hierarchy;
-use cgroupfs::node::own_thread_cpu_ns;
 use kernel_text::WeightRule;
 use kubepods::PodNames;
 use snapshot::{NodeSnapshot, NodeWaits, Published, ScaledQuotas};
 
 use crate::budget::DescriptorBudget;
 use crate::publish::SnapshotPublisher;
-use crate::series::{ContainerSeries, PodSeries, Table};
 use crate::tree::SampledTree;
 use crate::wake::{Wake, Wakeup};
+use ledger::Ledger;
 use lookup::NameLookup;
 use node::NodeState;
 use reads::ReadState;
@@ -68,13 +68,6 @@ pub struct Sampler {
     ledger: Ledger,
     node: NodeState,
     publisher: SnapshotPublisher,
-}
-
-/// Series of the containers and pods.
-#[derive(Default)]
-struct Ledger {
-    containers: Table<ContainerSeries>,
-    pods: Table<PodSeries>,
 }
 
 impl Sampler {
@@ -207,41 +200,19 @@ impl Sampler {
         self.read_all(now);
         self.read_slow(now);
         self.scan_tasks(now);
-        self.close_windows(now);
-        self.govern(now);
+        if self.schedule.ends_window(now) {
+            self.ledger.close_windows();
+        }
+        let is_interval_new = self.schedule.govern(now);
         let missing = self.names.source.missing();
-        // The first tick walks.
-        if walked || missing != self.names.missing {
+        // The first tick walks, so it determines them.
+        if walked || is_interval_new || missing != self.names.missing {
             self.names.missing = missing;
             self.update_features();
         }
         if walked || !self.node.is_weight_rule_shown {
-            self.detect_weight_rule();
+            self.node.detect_weight_rule(&self.ledger.containers);
         }
         self.publish();
-    }
-
-    fn close_windows(&mut self, now: Instant) {
-        if self.schedule.ends_window(now) {
-            self.ledger.containers.iter_mut().for_each(ContainerSeries::close_window);
-            self.ledger.pods.iter_mut().for_each(PodSeries::close_window);
-        }
-    }
-
-    /// Lengthens the interval if sampling costs too much, and logs it. Only this thread's CPU time
-    /// counts: a longer interval would not reduce that of the other threads.
-    fn govern(&mut self, now: Instant) {
-        let Schedule { governor, started, timing, .. } = &mut self.schedule;
-        let since_start = now.duration_since(*started);
-        let Some(change) = governor.observe(since_start, own_thread_cpu_ns(), timing) else {
-            return;
-        };
-        let (interval, used_cores) = (change.interval, format!("{:.4}", change.used_cores));
-        tracing::warn!(
-            ?interval,
-            used_cores,
-            "changed the sample interval to keep sampling within --cpu-budget"
-        );
-        self.update_features();
     }
 }

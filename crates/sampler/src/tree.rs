@@ -11,9 +11,11 @@ use cgroup_tree::{CgroupId, Change, Interests, KubepodsTree, Slots, Subscription
 use cgroupfs::Hierarchy;
 
 use crate::budget::DescriptorBudget;
-use crate::cgroup::{Cgroup, SampledKind};
+use crate::cgroup::{Cgroup, PathQuota, SampledKind};
 use crate::files::{self, FileSet, ReadErrors};
-use crate::timing::Timing;
+use crate::plan::Watched;
+use crate::series::SeriesId;
+use crate::timing::{self, Timing};
 
 /// All cgroups that are read.
 pub(crate) struct SampledTree {
@@ -156,6 +158,34 @@ impl SampledTree {
     /// Whether some new container's usage may still appear.
     pub(crate) fn is_usage_pending(&self, now: Instant, timing: &Timing) -> bool {
         self.cgroups.iter().any(|(_, cgroup)| cgroup.is_usage_pending(now, timing))
+    }
+
+    /// The series of a container whose counters are read.
+    pub(crate) fn series_to_read(&self, id: CgroupId) -> Option<SeriesId> {
+        let cgroup = self.cgroups.get(id)?;
+        let is_container = matches!(cgroup.kind, SampledKind::Container(_));
+        cgroup.series.filter(|_| is_container && cgroup.is_read())
+    }
+
+    /// Quotas above a cgroup.
+    pub(crate) fn above(&self, id: CgroupId) -> PathQuota {
+        let parent = self.cgroups[id].parent;
+        parent.map_or(PathQuota::NONE, |parent| self.cgroups[parent].path)
+    }
+
+    /// Inputs of the read plan of a cgroup.
+    pub(crate) fn watched(&self, id: CgroupId) -> Watched<'_> {
+        let cgroup = &self.cgroups[id];
+        let parent = cgroup.parent.map(|parent| &self.cgroups[parent]);
+        Watched {
+            files: cgroup.kind.file_set(),
+            is_above_root: cgroup.kind == SampledKind::Above,
+            phase: timing::phase(id.slot()),
+            found: cgroup.found,
+            activity: &cgroup.activity,
+            above: parent.map_or(PathQuota::NONE, |parent| parent.path),
+            parent: parent.map(|parent| &parent.activity),
+        }
     }
 
     /// Number of cgroups, for [`SampledTree::at_depth`].

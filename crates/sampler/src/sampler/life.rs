@@ -113,13 +113,8 @@ impl Sampler {
                 if cgroup.naming != Naming::Named {
                     let (found, pod) = (cgroup.found, cgroup.parent.unwrap_or(id));
                     let is_shown = cgroup.naming == Naming::Unmapped;
-                    self.keep_exited(ExitedUnnamed {
-                        key: key.clone(),
-                        found,
-                        series,
-                        pod,
-                        is_shown,
-                    });
+                    let gone = ExitedUnnamed { key: key.clone(), found, series, pod, is_shown };
+                    self.names.keep_exited(gone, &mut self.ledger.containers);
                 }
             }
             _ => {}

@@ -8,9 +8,10 @@ use snapshot::ContainerIdentity;
 use super::Sampler;
 use super::lookup::{Awaited, ExitedUnnamed, Lookups, NameLookup};
 use crate::cgroup::{Cgroup, CgroupId, LastCounters, Naming, SampledKind};
-use crate::naming::{self, Circumstances, KnownContainer, Limits, Name, Surroundings};
+use crate::naming::{self, Circumstances, KnownContainer, Name, Surroundings};
 use crate::plan::Activity;
-use crate::series::{SeriesId, Track};
+use crate::series::{ContainerSeries, SeriesId, Table, Track};
+use crate::timing::Timing;
 use crate::tree::SampledTree;
 
 /// Time for which the name of an exited container is requested.
@@ -67,6 +68,84 @@ impl Surroundings for InTree<'_> {
     }
 }
 
+impl NameLookup {
+    /// Records that the name of a container is pending, and when its next lookup is due.
+    fn plan_lookup(&mut self, cgroup: &Cgroup, may_answer: bool, timing: &Timing) {
+        if !matches!(cgroup.kind, SampledKind::Container(_)) {
+            return;
+        }
+        match cgroup.naming {
+            Naming::Pending if !cgroup.lookup.is_exhausted(timing) => {
+                self.lookups.wait_for(Awaited::Pending);
+            }
+            Naming::Pending | Naming::Unmapped if may_answer => {
+                self.lookups.wait_for(Awaited::Names);
+            }
+            Naming::Pending | Naming::Unmapped => {}
+            Naming::Named | Naming::Sandbox => return,
+        }
+        self.lookups.plan(cgroup.lookup.due());
+    }
+
+    /// Names containers that exited before the kubelet listed them: their counts still belong to
+    /// their pod.
+    fn name_exited(
+        &mut self,
+        containers: &mut Table<ContainerSeries>,
+        now: Instant,
+        may_answer: bool,
+        timing: &Timing,
+    ) -> bool {
+        let mut has_shown = false;
+        let Self { exited, source, index, .. } = self;
+        exited.retain_mut(|gone| {
+            if let Some(known) = naming::listed(index, &gone.key) {
+                let series = containers.rename(gone.series, known.identity, gone.pod, true);
+                containers.detach(series);
+                source.withdraw(&gone.key.id);
+                has_shown = true;
+                return false;
+            }
+            let age = now.saturating_duration_since(gone.found);
+            if age < ASKED_FOR {
+                source.ask(&gone.key.uid, &gone.key.id);
+            }
+            if !gone.is_shown && naming::is_shown_unnamed(index, &gone.key, age, may_answer, timing)
+            {
+                let identity = naming::unmapped(index, &gone.key);
+                gone.series = containers.rename(gone.series, identity, gone.pod, true);
+                containers.detach(gone.series);
+                gone.is_shown = true;
+                has_shown = true;
+            }
+            true
+        });
+        has_shown
+    }
+
+    /// Keeps the counts of an unnamed exited container until it is listed.
+    pub(super) fn keep_exited(
+        &mut self,
+        gone: ExitedUnnamed,
+        containers: &mut Table<ContainerSeries>,
+    ) {
+        let pod = gone.pod;
+        self.exited.push(gone);
+        let of_pod = |gone: &&ExitedUnnamed| gone.pod == pod;
+        if self.exited.iter().filter(of_pod).count() <= MAX_EXITED {
+            return;
+        }
+        let Some(oldest) = self.exited.iter().position(|gone| gone.pod == pod) else {
+            return;
+        };
+        let oldest = self.exited.remove(oldest);
+        let identity = naming::exited_unnamed(&self.index, &oldest.key);
+        let series = containers.rename(oldest.series, identity, pod, true);
+        containers.detach(series);
+        self.source.withdraw(&oldest.key.id);
+    }
+}
+
 impl Sampler {
     /// Shows cgroups that were named, or got their usage, since the last tick, without waiting for
     /// the next one.
@@ -98,7 +177,8 @@ impl Sampler {
         let changed = index.generation() != self.names.index.generation();
         self.names.index = index;
         let may_answer = self.names.source.may_answer();
-        let mut has_shown = self.name_exited(now, may_answer);
+        let (containers, timing) = (&mut self.ledger.containers, &self.schedule.timing);
+        let mut has_shown = self.names.name_exited(containers, now, may_answer, timing);
         self.names.lookups = Lookups::default();
         for slot in 0..self.tree.cgroups.capacity() {
             let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
@@ -122,77 +202,10 @@ impl Sampler {
             if !self.tree.cgroups[id].is_complete(&self.schedule.timing) {
                 self.tree.open_files(id, &mut self.reader.errors);
             }
-            self.plan_lookup(id, may_answer);
+            let timing = &self.schedule.timing;
+            self.names.plan_lookup(&self.tree.cgroups[id], may_answer, timing);
         }
         has_shown
-    }
-
-    /// Records that the name of a container is pending, and when its next lookup is due.
-    fn plan_lookup(&mut self, id: CgroupId, may_answer: bool) {
-        let cgroup = &self.tree.cgroups[id];
-        if !matches!(cgroup.kind, SampledKind::Container(_)) {
-            return;
-        }
-        match cgroup.naming {
-            Naming::Pending if !cgroup.lookup.is_exhausted(&self.schedule.timing) => {
-                self.names.lookups.wait_for(Awaited::Pending);
-            }
-            Naming::Pending | Naming::Unmapped if may_answer => {
-                self.names.lookups.wait_for(Awaited::Names);
-            }
-            Naming::Pending | Naming::Unmapped => {}
-            Naming::Named | Naming::Sandbox => return,
-        }
-        self.names.lookups.plan(cgroup.lookup.due());
-    }
-
-    /// Names containers that exited before the kubelet listed them: their counts still belong to
-    /// their pod.
-    fn name_exited(&mut self, now: Instant, may_answer: bool) -> bool {
-        let mut has_shown = false;
-        let NameLookup { exited, source, index, .. } = &mut self.names;
-        let (containers, timing) = (&mut self.ledger.containers, &self.schedule.timing);
-        exited.retain_mut(|gone| {
-            if let Some(known) = naming::listed(index, &gone.key) {
-                let series = containers.rename(gone.series, known.identity, gone.pod, true);
-                containers.detach(series);
-                source.withdraw(&gone.key.id);
-                has_shown = true;
-                return false;
-            }
-            let age = now.saturating_duration_since(gone.found);
-            if age < ASKED_FOR {
-                source.ask(&gone.key.uid, &gone.key.id);
-            }
-            if !gone.is_shown && naming::is_shown_unnamed(index, &gone.key, age, may_answer, timing)
-            {
-                let identity = naming::unmapped(index, &gone.key);
-                gone.series = containers.rename(gone.series, identity, gone.pod, true);
-                containers.detach(gone.series);
-                gone.is_shown = true;
-                has_shown = true;
-            }
-            true
-        });
-        has_shown
-    }
-
-    /// Keeps the counts of an unnamed exited container until it is listed.
-    pub(super) fn keep_exited(&mut self, gone: ExitedUnnamed) {
-        let pod = gone.pod;
-        self.names.exited.push(gone);
-        let of_pod = |gone: &&ExitedUnnamed| gone.pod == pod;
-        if self.names.exited.iter().filter(of_pod).count() <= MAX_EXITED {
-            return;
-        }
-        let Some(oldest) = self.names.exited.iter().position(|gone| gone.pod == pod) else {
-            return;
-        };
-        let oldest = self.names.exited.remove(oldest);
-        let identity = naming::exited_unnamed(&self.names.index, &oldest.key);
-        let series = self.ledger.containers.rename(oldest.series, identity, pod, true);
-        self.ledger.containers.detach(series);
-        self.names.source.withdraw(&oldest.key.id);
     }
 
     /// Looks up the name of a container's cgroup. Returns whether a series appeared or was renamed.
@@ -204,7 +217,7 @@ impl Sampler {
         let circumstances = Circumstances {
             age: now.saturating_duration_since(cgroup.found),
             age_at_list: listed_at.and_then(|listed| listed.checked_duration_since(cgroup.found)),
-            limits: self.limits(cgroup),
+            limits: self.ledger.limits(cgroup),
             may_answer: self.names.source.may_answer(),
         };
         let surroundings = InTree { tree: &self.tree, proc_root: &self.names.proc_root, id };
@@ -235,20 +248,12 @@ impl Sampler {
         true
     }
 
-    fn limits(&self, cgroup: &Cgroup) -> Limits {
-        let row = cgroup.series.map(|series| self.ledger.containers.get(series).row());
-        Limits {
-            cpu_cores: cgroup.cpu_limit().cores(),
-            memory_bytes: row.and_then(|row| row.memory_limit_bytes.limited()),
-        }
-    }
-
     fn name_known(&mut self, id: CgroupId, known: &KnownContainer) {
         if let SampledKind::Container(key) = &self.tree.cgroups[id].kind {
             self.names.source.withdraw(&key.id);
         }
         let series = self.assign(id, known.identity.clone(), true, Naming::Named);
-        self.describe(series, known);
+        self.ledger.describe(series, known);
     }
 
     /// Updates the spec data of the container. Its name does not change.
@@ -260,15 +265,8 @@ impl Sampler {
         let identity = &self.ledger.containers.get(series).row().identity;
         if let Some(known) = naming::refreshed(&self.names.index, key, identity) {
             self.ledger.containers.describe(series, known.identity.clone(), true);
-            self.describe(series, &known);
+            self.ledger.describe(series, &known);
         }
-    }
-
-    fn describe(&mut self, series: SeriesId, known: &KnownContainer) {
-        let row = self.ledger.containers.get_mut(series).row_mut();
-        row.request_cores = known.request_cores;
-        row.memory_request_bytes = known.memory_request_bytes;
-        row.spec = Some(known.spec);
     }
 
     /// Names a cgroup that was classified as a sandbox but is listed as a container: a container

@@ -9,6 +9,7 @@ use snapshot::FeatureState;
 use super::{Sampler, SamplerConfig};
 use crate::features;
 use crate::probe::NodeProbe;
+use crate::series::{ContainerSeries, Table};
 
 /// State of the node beside its cgroups.
 pub(super) struct NodeState {
@@ -24,23 +25,23 @@ impl NodeState {
         probe.kernel.weight_rule = config.weight_rule;
         Self { probe, features: Vec::new(), is_weight_rule_shown: false }
     }
-}
 
-impl Sampler {
     /// Derives the rule between shares and weights from containers with a known request. The
     /// majority decides: after an upgrade of the runtime, older containers still have the old
     /// rule's weight.
-    pub(super) fn detect_weight_rule(&mut self) {
-        let shown =
-            self.ledger.containers.iter_mut().filter_map(|series| series.row.shown_weight_rule());
+    pub(super) fn detect_weight_rule(&mut self, containers: &Table<ContainerSeries>) {
+        let shown = containers.iter().filter_map(|series| series.row.shown_weight_rule());
         let balance: i64 = shown.map(|rule| if rule == WeightRule::Linear { 1 } else { -1 }).sum();
         if balance != 0 {
-            self.node.is_weight_rule_shown = true;
-            self.node.probe.kernel.weight_rule =
+            self.is_weight_rule_shown = true;
+            self.probe.kernel.weight_rule =
                 if balance > 0 { WeightRule::Linear } else { WeightRule::Quadratic };
         }
     }
+}
 
+impl Sampler {
+    /// Determines the state of every feature.
     pub(super) fn update_features(&mut self) {
         self.node.features = features::states(&self.tree, &self.node.probe.kernel);
         self.node

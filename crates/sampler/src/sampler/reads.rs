@@ -1,19 +1,16 @@
 //! Reads cgroups' counters into their series.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::Sampler;
 use super::lookup::Awaited;
-use crate::cgroup::{CgroupId, Deltas, PathQuota, SampledKind};
+use crate::cgroup::{CgroupId, Deltas, SampledKind};
 use crate::files::{CgroupDir, ReadErrors};
-use crate::plan::{Occasion, ReadPlan, Watched, read_plan};
+use crate::plan::{Occasion, ReadPlan, read_plan};
 use crate::reading::{Reader, TickReading};
-use crate::series::Track;
 use crate::slow::SlowReading;
 use crate::tasks::TaskScan;
-use crate::timing;
 
 /// Buffers of the reads, and what they have reported.
 pub(super) struct ReadState {
@@ -110,31 +107,19 @@ impl Sampler {
             self.read_as(id, &plan, now);
             return self.plan(id, Occasion::Tick, now);
         }
-        self.count_container(id, &Deltas::default());
+        self.ledger.count_container(&self.tree.cgroups[id], &Deltas::default());
         plan
     }
 
     /// Decides what to read of a cgroup now.
     fn plan(&self, id: CgroupId, occasion: Occasion, now: Instant) -> ReadPlan {
-        let cgroup = &self.tree.cgroups[id];
-        let parent = cgroup.parent.map(|parent| &self.tree.cgroups[parent]);
-        let watched = Watched {
-            files: cgroup.kind.file_set(),
-            is_above_root: cgroup.kind == SampledKind::Above,
-            phase: timing::phase(id.slot()),
-            found: cgroup.found,
-            activity: &cgroup.activity,
-            above: parent.map_or(PathQuota::NONE, |parent| parent.path),
-            parent: parent.map(|parent| &parent.activity),
-        };
         let clock = self.schedule.clock.at(now, self.tree.reports_settings());
-        read_plan(&watched, occasion, &clock, &self.schedule.timing)
+        read_plan(&self.tree.watched(id), occasion, &clock, &self.schedule.timing)
     }
 
     /// Reads what the plan selects of one cgroup into its series.
     fn read_as(&mut self, id: CgroupId, plan: &ReadPlan, now: Instant) {
-        let parent = self.tree.cgroups[id].parent;
-        let above = parent.map_or(PathQuota::NONE, |parent| self.tree.cgroups[parent].path);
+        let above = self.tree.above(id);
         let cgroup = &mut self.tree.cgroups[id];
         if !cgroup.is_read() {
             return;
@@ -151,37 +136,14 @@ impl Sampler {
         }
         let deltas = cgroup.take(&reading, above, self.publisher.scaled(), now);
         match cgroup.kind {
-            SampledKind::Pod { .. } => self.count_pod(id, &deltas, now),
-            SampledKind::Container(_) => self.count_container(id, &deltas),
+            SampledKind::Pod { .. } if cgroup.activity.had_quota => {
+                if cgroup.series.is_none() {
+                    self.name_pod(id, now);
+                }
+                self.ledger.count_pod(&self.tree.cgroups[id], &deltas);
+            }
+            SampledKind::Container(_) => self.ledger.count_container(cgroup, &deltas),
             _ => {}
-        }
-    }
-
-    pub(super) fn count_pod(&mut self, id: CgroupId, deltas: &Deltas, now: Instant) {
-        if !self.tree.cgroups[id].activity.had_quota {
-            return;
-        }
-        if self.tree.cgroups[id].series.is_none() {
-            self.name_pod(id, now);
-        }
-        let cgroup = &self.tree.cgroups[id];
-        if let Some(series) = cgroup.series {
-            self.ledger.pods.get_mut(series).add(deltas, cgroup.cpu_limit());
-        }
-    }
-
-    pub(super) fn count_container(&mut self, id: CgroupId, deltas: &Deltas) {
-        let cgroup = &self.tree.cgroups[id];
-        let Some(series) = cgroup.series else { return };
-        let series = self.ledger.containers.get_mut(series);
-        series.add(deltas, cgroup.activity.had_quota);
-        let row = series.row_mut();
-        row.cpu_limit = cgroup.path.limit;
-        row.weight = cgroup.weight.read();
-        row.bandwidth = cgroup.bandwidth.read();
-        row.scaled_quota_usec = cgroup.scaled_quota_usec;
-        if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.absolute)) {
-            row.cgroup = Some(Arc::clone(&cgroup.absolute));
         }
     }
 }

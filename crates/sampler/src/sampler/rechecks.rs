@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use super::Sampler;
-use crate::cgroup::{CgroupId, SampledKind};
 use crate::files::CgroupDir;
 use crate::reading::Reader;
-use crate::series::{SeriesId, Track};
+use crate::series::Track;
 use crate::tasks::ScanBudget;
 
 impl Sampler {
@@ -14,7 +13,7 @@ impl Sampler {
     pub(super) fn read_slow(&mut self, now: Instant) {
         for at in 0..self.schedule.due.slow.len() {
             let id = self.schedule.due.slow[at];
-            let Some(series) = self.series_to_read(id) else { continue };
+            let Some(series) = self.tree.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.slow_read = Some(now);
             let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
@@ -39,7 +38,7 @@ impl Sampler {
         self.schedule.due.threads.rotate_left(first);
         for at in 0..self.schedule.due.threads.len() {
             let id = self.schedule.due.threads[at];
-            let Some(series) = self.series_to_read(id) else { continue };
+            let Some(series) = self.tree.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.threads_read = Some(now);
             self.reader.path.clear();
@@ -55,13 +54,5 @@ impl Sampler {
                 return;
             }
         }
-    }
-
-    /// The series of a container whose counters are read.
-    fn series_to_read(&self, id: CgroupId) -> Option<SeriesId> {
-        let cgroup = self.tree.cgroups.get(id)?;
-        cgroup
-            .series
-            .filter(|_| matches!(cgroup.kind, SampledKind::Container(_)) && cgroup.is_read())
     }
 }

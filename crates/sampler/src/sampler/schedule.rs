@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use cgroupfs::node::own_thread_cpu_ns;
 use kernel_text::CgroupVersion;
 use snapshot::ends_window;
 
@@ -71,6 +72,23 @@ impl Schedule {
             self.walked = Some(now);
         }
         is_due
+    }
+
+    /// Changes the interval if sampling costs too much, or no longer does, and logs it. Returns
+    /// whether it changed. Only this thread's CPU time counts: a longer interval would not reduce
+    /// that of the other threads.
+    pub(super) fn govern(&mut self, now: Instant) -> bool {
+        let since_start = now.duration_since(self.started);
+        let change = self.governor.observe(since_start, own_thread_cpu_ns(), &self.timing);
+        if let Some(change) = change {
+            let (interval, used_cores) = (change.interval, format!("{:.4}", change.used_cores));
+            tracing::warn!(
+                ?interval,
+                used_cores,
+                "changed the sample interval to keep sampling within --cpu-budget"
+            );
+        }
+        change.is_some()
     }
 
     /// Whether this tick ends a window of the histograms.

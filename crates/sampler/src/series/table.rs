@@ -84,6 +84,10 @@ impl<T: Track> Table<T> {
         &mut self.entries[id].track
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().map(|(_, entry)| &entry.track)
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut().map(|(_, entry)| &mut entry.track)
     }

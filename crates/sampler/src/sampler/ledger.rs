@@ -1,0 +1,62 @@
+//! Series of the containers and pods, and what a cgroup adds to them.
+
+use std::sync::Arc;
+
+use crate::cgroup::{Cgroup, Deltas};
+use crate::naming::{KnownContainer, Limits};
+use crate::series::{ContainerSeries, PodSeries, SeriesId, Table, Track};
+
+/// Series of the containers and pods.
+#[derive(Default)]
+pub(super) struct Ledger {
+    pub(super) containers: Table<ContainerSeries>,
+    pub(super) pods: Table<PodSeries>,
+}
+
+impl Ledger {
+    /// Adds the increments of a container's counters to its series, if it has one, and copies its
+    /// settings.
+    pub(super) fn count_container(&mut self, cgroup: &Cgroup, deltas: &Deltas) {
+        let Some(series) = cgroup.series else { return };
+        let series = self.containers.get_mut(series);
+        series.add(deltas, cgroup.activity.had_quota);
+        let row = series.row_mut();
+        row.cpu_limit = cgroup.path.limit;
+        row.weight = cgroup.settings.weight.read();
+        row.bandwidth = cgroup.settings.bandwidth.read();
+        row.scaled_quota_usec = cgroup.settings.scaled_quota_usec;
+        if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.relative)) {
+            row.cgroup = Some(Arc::clone(&cgroup.relative));
+        }
+    }
+
+    /// Adds the increments of a pod's own counters to its series, if it has one.
+    pub(super) fn count_pod(&mut self, cgroup: &Cgroup, deltas: &Deltas) {
+        if let Some(series) = cgroup.series {
+            self.pods.get_mut(series).add(deltas, cgroup.settings.cpu_limit());
+        }
+    }
+
+    /// Copies the data of the pod's spec to the container's row.
+    pub(super) fn describe(&mut self, series: SeriesId, known: &KnownContainer) {
+        let row = self.containers.get_mut(series).row_mut();
+        row.request_cores = known.request_cores;
+        row.memory_request_bytes = known.memory_request_bytes;
+        row.spec = Some(known.spec);
+    }
+
+    /// Limits of a container's cgroup, as the kernel enforces them.
+    pub(super) fn limits(&self, cgroup: &Cgroup) -> Limits {
+        let row = cgroup.series.map(|series| self.containers.get(series).row());
+        Limits {
+            cpu_cores: cgroup.settings.cpu_limit().cores(),
+            memory_bytes: row.and_then(|row| row.memory_limit_bytes.limited()),
+        }
+    }
+
+    /// Closes the current window of every histogram.
+    pub(super) fn close_windows(&mut self) {
+        self.containers.iter_mut().for_each(ContainerSeries::close_window);
+        self.pods.iter_mut().for_each(PodSeries::close_window);
+    }
+}
