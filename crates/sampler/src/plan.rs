@@ -7,7 +7,7 @@ use kernel_text::CgroupVersion;
 
 use crate::cgroup::PathQuota;
 use crate::files::FileSet;
-use crate::timing::{Phase, RecheckSlice, Timing};
+use crate::timing::{Phase, Rechecks, Timing};
 
 /// Past activity of a cgroup.
 #[derive(Debug, Clone, Copy)]
@@ -112,35 +112,7 @@ pub(crate) struct Clock {
     pub(crate) version: CgroupVersion,
     /// Whether inotify reports every write to a setting.
     pub(crate) sees_settings: bool,
-    started: Instant,
-    recheck: RecheckSlice,
-    idle_recheck: RecheckSlice,
-}
-
-impl Clock {
-    pub(crate) fn new(now: Instant, version: CgroupVersion) -> Self {
-        let slice = RecheckSlice::default();
-        Self {
-            now,
-            version,
-            sees_settings: true,
-            started: now,
-            recheck: slice,
-            idle_recheck: slice,
-        }
-    }
-
-    /// The same tick at a later moment.
-    pub(crate) fn at(&self, now: Instant, sees_settings: bool) -> Self {
-        Self { now, sees_settings, ..*self }
-    }
-
-    /// Advances to the tick at `now`.
-    pub(crate) fn advance(&mut self, now: Instant, timing: &Timing) {
-        self.now = now;
-        self.recheck.advance(self.started, now, timing.recheck);
-        self.idle_recheck.advance(self.started, now, timing.idle_recheck);
-    }
+    pub(crate) rechecks: Rechecks,
 }
 
 /// Condition for a read of `cpu.stat`.
@@ -195,7 +167,7 @@ pub(crate) fn read_plan(
     let now = clock.now;
     let is_container = files == FileSet::Container;
     let is_scheduled = is_container && occasion == Occasion::Tick;
-    let is_idle_recheck = clock.idle_recheck.contains(phase);
+    let is_idle_recheck = clock.rechecks.idle.contains(phase);
     let settings = activity.settings_written
         || is_idle_recheck
         || !clock.sees_settings
@@ -232,7 +204,7 @@ pub(crate) fn read_plan(
     };
     let is_recheck = |read| match activity.has_been_idle_since(read) {
         true => is_idle_recheck,
-        false => clock.recheck.contains(phase),
+        false => clock.rechecks.all.contains(phase),
     };
     let is_throttle_due =
         activity.throttle_due || has_throttled_above || occasion == Occasion::LastRead;
@@ -301,11 +273,12 @@ mod tests {
     ) -> ReadPlan {
         let (start, timing) = (Instant::now(), Timing::default());
         let offset = seconds(100);
-        let mut clock = Clock::new(start, version);
-        // A tick of zero length, which contains no phase.
-        clock.advance(start + offset, &timing);
-        clock.advance(start + offset, &timing);
         let now = start + offset;
+        let mut rechecks = Rechecks::new(start);
+        // A tick of zero length, which contains no phase.
+        rechecks.advance(now, &timing);
+        rechecks.advance(now, &timing);
+        let clock = Clock { now, version, sees_settings: true, rechecks };
         let parent = read_each_second(now - seconds(30), 30, parent_idle);
         let mut watched = Watched {
             files,

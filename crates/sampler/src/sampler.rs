@@ -102,7 +102,7 @@ impl Sampler {
         wake.on_tree(tree.as_fd())?;
         Ok(Self {
             wake,
-            schedule: Schedule::new(&config, tree.hierarchy.version),
+            schedule: Schedule::new(&config),
             reader: ReadState::new(&config.proc_root),
             ledger: Ledger::default(),
             node: NodeState::new(&config, &tree.hierarchy),

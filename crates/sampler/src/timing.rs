@@ -105,6 +105,29 @@ impl RecheckSlice {
     }
 }
 
+/// Parts of the recheck intervals that have passed since the previous tick.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rechecks {
+    started: Instant,
+    /// Of [`Timing::recheck`].
+    pub(crate) all: RecheckSlice,
+    /// Of [`Timing::idle_recheck`].
+    pub(crate) idle: RecheckSlice,
+}
+
+impl Rechecks {
+    /// The first recheck intervals begin at `started`.
+    pub(crate) fn new(started: Instant) -> Self {
+        Self { started, all: RecheckSlice::default(), idle: RecheckSlice::default() }
+    }
+
+    /// Advances to the tick at `now`.
+    pub(crate) fn advance(&mut self, now: Instant, timing: &Timing) {
+        self.all.advance(self.started, now, timing.recheck);
+        self.idle.advance(self.started, now, timing.idle_recheck);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use super::Sampler;
 use super::lookup::Awaited;
 use crate::cgroup::{CgroupId, Deltas, SampledKind};
 use crate::files::{CgroupDir, ReadErrors};
-use crate::plan::{Occasion, ReadPlan, read_plan};
+use crate::plan::{Clock, Occasion, ReadPlan, read_plan};
 use crate::reading::{Reader, TickReading};
 use crate::slow::SlowReading;
 use crate::tasks::TaskScan;
@@ -113,7 +113,12 @@ impl Sampler {
 
     /// Decides what to read of a cgroup now.
     fn plan(&self, id: CgroupId, occasion: Occasion, now: Instant) -> ReadPlan {
-        let clock = self.schedule.clock.at(now, self.tree.reports_settings());
+        let clock = Clock {
+            now,
+            version: self.tree.hierarchy.version,
+            sees_settings: self.tree.reports_settings(),
+            rechecks: self.schedule.rechecks,
+        };
         read_plan(&self.tree.watched(id), occasion, &clock, &self.schedule.timing)
     }
 

@@ -3,14 +3,12 @@
 use std::time::{Duration, Instant};
 
 use cgroupfs::node::own_thread_cpu_ns;
-use kernel_text::CgroupVersion;
 use snapshot::ends_window;
 
 use super::SamplerConfig;
 use crate::cgroup::CgroupId;
 use crate::governor::Governor;
-use crate::plan::Clock;
-use crate::timing::Timing;
+use crate::timing::{Rechecks, Timing};
 
 /// Times of the ticks and of the rarer work in them.
 pub(super) struct Schedule {
@@ -19,7 +17,7 @@ pub(super) struct Schedule {
     pub(super) governor: Governor,
     pub(super) started: Instant,
     pub(super) timing: Timing,
-    pub(super) clock: Clock,
+    pub(super) rechecks: Rechecks,
     pub(super) due: DueReads,
     /// Time at which the last tick read the counters.
     pub(super) read_at: Option<Instant>,
@@ -43,14 +41,14 @@ pub(super) struct DueReads {
 }
 
 impl Schedule {
-    pub(super) fn new(config: &SamplerConfig, version: CgroupVersion) -> Self {
+    pub(super) fn new(config: &SamplerConfig) -> Self {
         let now = Instant::now();
         Self {
             tick: 0,
             governor: Governor::new(config.interval, config.cpu_budget_cores),
             started: now,
             timing: Timing::default(),
-            clock: Clock::new(now, version),
+            rechecks: Rechecks::new(now),
             due: DueReads::default(),
             read_at: None,
             walk_interval: config.reconcile_interval,
@@ -62,7 +60,7 @@ impl Schedule {
     /// Begins the tick at `now`.
     pub(super) fn begin_tick(&mut self, now: Instant) {
         self.tick += 1;
-        self.clock.advance(now, &self.timing);
+        self.rechecks.advance(now, &self.timing);
     }
 
     /// Whether a walk of the tree is due; if so, the next one is due an interval later.
