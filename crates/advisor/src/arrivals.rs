@@ -83,7 +83,7 @@ impl Reader {
             CgroupVersion::V1 => (hierarchy.cpuacct.as_deref()?, "cpuacct.usage"),
             CgroupVersion::V2 => (&hierarchy.cpu, "cpu.stat"),
         };
-        let file = KeptFile::open(&mount.join(cgroup.trim_start_matches('/')), name).ok()??;
+        let file = KeptFile::open(&mount.join(cgroup), name).ok()??;
         Some(Self { version, file, buffer: Vec::new(), readings: Vec::with_capacity(READINGS) })
     }
 

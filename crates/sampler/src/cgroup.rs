@@ -101,8 +101,6 @@ pub(crate) enum Naming {
 pub(crate) struct Cgroup {
     /// Path below the mount, such as `kubepods/burstable/pod…/…`.
     pub(crate) relative: Arc<str>,
-    /// The same path with a leading slash, `/kubepods/burstable/pod…/…`.
-    pub(crate) absolute: Arc<str>,
     pub(crate) inode: u64,
     pub(crate) kind: SampledKind,
     pub(crate) parent: Option<CgroupId>,
@@ -160,7 +158,6 @@ impl Cgroup {
         let naming = if kind == SampledKind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),
-            absolute: format!("/{}", cgroup.path).into(),
             relative: Arc::clone(&cgroup.path),
             inode: cgroup.inode,
             kind,

@@ -198,7 +198,7 @@ pub struct ContainerRow {
     pub bandwidth: Option<Bandwidth>,
     /// Quota in force, microseconds, while cpuwarden keeps it above the limit.
     pub scaled_quota_usec: Option<u64>,
-    /// Path of the cgroup that fed it last, relative to the mount: `/kubepods/burstable/pod…/…`.
+    /// Path of the cgroup that fed it last, below the mount: `kubepods/burstable/pod…/…`.
     pub cgroup: Option<Arc<str>>,
     /// PSI `some` of `cpu.pressure`, nanoseconds.
     pub pressure_waiting_ns: Option<u64>,
@@ -270,12 +270,6 @@ pub struct SpecRow {
 }
 
 impl ContainerRow {
-    /// Path of its cgroup below the mount, in the form of [`CgroupRow::path`].
-    #[must_use]
-    pub fn cgroup_path(&self) -> Option<&str> {
-        self.cgroup.as_deref().map(|path| path.trim_start_matches('/'))
-    }
-
     /// CFS period of the container's own cgroup, microseconds.
     #[must_use]
     pub fn period_usec(&self) -> Option<u64> {

@@ -130,7 +130,7 @@ impl UsageMeter {
 
 /// The cgroup of a container's pod.
 fn pod_cgroup(row: &ContainerRow) -> Option<PathBuf> {
-    Some(Path::new(row.cgroup_path()?).parent()?.to_owned())
+    Some(Path::new(row.cgroup.as_deref()?).parent()?.to_owned())
 }
 
 /// CPU time of everything on the node, nanoseconds, from the root cgroup.

@@ -345,7 +345,7 @@ impl Bursts {
         };
         let scalable = members.iter().filter_map(|(member, _)| {
             let request = may_scale(member)?;
-            let path = PathBuf::from(member.row.cgroup_path()?);
+            let path = PathBuf::from(member.row.cgroup.as_deref()?);
             let base = values.writer.unscaled(values.config, &path)?;
             // While a resize is under way the kubelet must find its own quotas.
             let quota = base.quota?;
@@ -387,7 +387,7 @@ impl Values<'_> {
     /// the one that the runtime is about to write, so that the quota can be lowered. Returns the
     /// burst, microseconds; `None` if there is no quota.
     fn burst(&mut self, member: &Member<'_>, percent: u64) -> Option<u64> {
-        let path = PathBuf::from(member.row.cgroup_path()?);
+        let path = PathBuf::from(member.row.cgroup.as_deref()?);
         let Bandwidth { quota, period } = self.writer.unscaled(self.config, &path)?;
         let id = &member.row.identity.container_id;
         let quota = self.config.resizes.lowest(id, quota?)?;

@@ -58,7 +58,7 @@ pub(crate) fn descriptors() -> impl Iterator<Item = &'static Descriptor> {
 fn labels(row: &ContainerRow) -> [Label<'_>; 3] {
     let who = &*row.identity;
     [
-        Label::Text(row.cgroup.as_deref().unwrap_or_default()),
+        row.cgroup.as_deref().map_or(Label::Text(""), Label::Cgroup),
         Label::Text(&who.container_id),
         Label::Text(&who.image),
     ]

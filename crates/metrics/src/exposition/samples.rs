@@ -35,6 +35,8 @@ impl Detail {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Label<'v> {
     Text(&'v str),
+    /// Path of a cgroup below the mount, which is written with a leading slash.
+    Cgroup(&'v str),
     Id(u32),
     /// The label is omitted; a query treats it as empty.
     Absent,
@@ -225,8 +227,11 @@ impl<'a> Samples<'a> {
     fn label(&mut self, name: &str, value: Label<'_>) {
         self.page.extend_from_slice(name.as_bytes());
         self.page.extend_from_slice(b"=\"");
+        if let Label::Cgroup(_) = value {
+            self.page.push(b'/');
+        }
         match value {
-            Label::Text(text) => {
+            Label::Text(text) | Label::Cgroup(text) => {
                 escape(text, |piece| self.page.extend_from_slice(piece.as_bytes()));
             }
             Label::Id(id) => number::integer(self.page, u64::from(id)),

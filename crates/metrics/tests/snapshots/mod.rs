@@ -194,7 +194,7 @@ fn container(n: usize) -> ContainerRow {
         weight_rule: WeightRule::Quadratic,
         bandwidth: Some(Bandwidth { quota: Quota::Usec(25_000), period_usec: 100_000 }),
         scaled_quota_usec: None,
-        cgroup: Some("/kubepods.slice/kubepods-burstable.slice/cri-containerd-4f1f.scope".into()),
+        cgroup: Some("kubepods.slice/kubepods-burstable.slice/cri-containerd-4f1f.scope".into()),
         pressure_waiting_ns: Some(9_876_543_000 + seed),
         pressure_stalled_ns: Some(1_234_000 + seed),
         contention_lower_ns: Some(70_000_000 + seed),

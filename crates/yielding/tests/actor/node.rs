@@ -230,7 +230,7 @@ impl Node {
         ContainerRow {
             identity: Arc::new(identity),
             live: true,
-            cgroup: Some(format!("/{}", container(&self.pods()[pod].0)).into()),
+            cgroup: Some(container(&self.pods()[pod].0).into()),
             usage_ns: Some(used_ms * 1_000_000),
             ..ContainerRow::default()
         }

@@ -211,7 +211,7 @@ impl Node {
         ContainerRow {
             identity: Arc::new(identity),
             live: true,
-            cgroup: Some(format!("/{}", path(name)).into()),
+            cgroup: Some(path(name).into()),
             bandwidth: Some(Bandwidth { quota: Quota::Usec(40_000), period_usec: 100_000 }),
             usage_ns: Some(self.second * 300_000_000),
             cfs: Some(cfs),
