@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use snapshot::{ContainerIdentity, ContainerWaits, InterferenceRow, Losses, PodIdentity, TraceRow};
+use snapshot::{
+    ContainerIdentity, ContainerWaits, InterferenceRow, Losses, PodIdentity, Threads, TraceRow,
+};
 
 use super::*;
 
@@ -41,7 +43,7 @@ fn waiting(name: &str, qos_class: &str, threads: u64, waits: ContainerWaits) -> 
         best_effort: qos_class == "BestEffort",
         ..ContainerIdentity::default()
     });
-    let threads = Some(threads);
+    let threads = Threads::Counted(threads);
     (ContainerRow { identity, live: true, threads, ..ContainerRow::default() }, waits)
 }
 
