@@ -17,8 +17,8 @@ use std::path::PathBuf;
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, Current, Grid, Hierarchy, Kubelet, Node, Numbering, Plan, Pod, PodCgroups, Profiles,
-    QOS_CLASS_LABEL, Settings, Topology, Transition, plan, write_steps,
+    Cgroup, CpusetHierarchy, Current, Grid, Kubelet, Node, Numbering, Plan, Pod, PodCgroups,
+    Profiles, QOS_CLASS_LABEL, Settings, Topology, Transition, plan, write_steps,
 };
 use support::{Case, Measurement, interleaved, print};
 
@@ -103,7 +103,7 @@ fn stepped(
     pods: &[PodCgroups],
     placements: &BTreeMap<placement::Uid, placement::Placement>,
 ) -> usize {
-    let hierarchy = Hierarchy { version, ceiling: online.clone(), full: online.clone() };
+    let hierarchy = CpusetHierarchy { version, ceiling: online.clone(), full: online.clone() };
     let transition = Transition { hierarchy: &hierarchy, pods, held: &BTreeMap::new(), placements };
     write_steps(&transition).expect("the plan can be written").len()
 }

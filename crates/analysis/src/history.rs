@@ -2,7 +2,7 @@
 //! the windows.
 
 use crate::grid::{BURSTS, LIMITS_CORES};
-use crate::replay::{Bandwidth, Count, Replay};
+use crate::replay::{CandidateLimit, Count, Replay};
 use crate::usage::Usage;
 use crate::usage_trace::{UsageTrace, UsageTraces};
 use crate::window::{DEFAULT_PERIOD_NS, Window};
@@ -254,11 +254,11 @@ impl History {
 struct Candidates(Option<f64>);
 
 impl Candidates {
-    fn get(self, at: usize) -> Option<Bandwidth> {
+    fn get(self, at: usize) -> Option<CandidateLimit> {
         if let Some(&limit_cores) = LIMITS_CORES.get(at) {
-            return Some(Bandwidth { limit_cores, burst_share: 0.0 });
+            return Some(CandidateLimit { limit_cores, burst_share: 0.0 });
         }
-        Some(Bandwidth { limit_cores: self.0?, burst_share: BURSTS[at - LIMITS_CORES.len()] })
+        Some(CandidateLimit { limit_cores: self.0?, burst_share: BURSTS[at - LIMITS_CORES.len()] })
     }
 
     /// Whether the current limit was at most the candidate at this index.

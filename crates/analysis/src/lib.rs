@@ -32,7 +32,7 @@ pub use hysteresis::Steady;
 pub use memory::{Gogc, HEAP_SHARE, MAX_HEAP_SHARE, MemoryAdvice, memory_advice};
 pub use patch::merged;
 pub use pod::{Member, PodQuota};
-pub use replay::{Bandwidth, Count, Replay};
+pub use replay::{CandidateLimit, Count, Replay};
 pub use request::{LEAST_REQUEST_CORES, LEAST_REQUEST_PART, REQUEST_AFTER_SECONDS};
 pub use rules::{THROTTLED_SHARE, findings};
 pub use usage::Usage;

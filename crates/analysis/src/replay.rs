@@ -7,14 +7,14 @@ use crate::window::Window;
 
 /// A candidate quota, applied in the container's own period.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bandwidth {
+pub struct CandidateLimit {
     /// CPU limit, cores.
     pub limit_cores: f64,
     /// `cpu.max.burst` as a share of the quota; the kernel accepts at most the quota.
     pub burst_share: f64,
 }
 
-impl Bandwidth {
+impl CandidateLimit {
     /// Quota per period of the demand, nanoseconds.
     fn quota_ns(self, demand: &Demand) -> f64 {
         (self.limit_cores * demand.slots.length_ns).max(MIN_QUOTA_NS)
@@ -96,7 +96,7 @@ impl Replay {
     /// it. `number` is the index of the window and selects the phase between work and timer.
     pub fn window(
         &mut self,
-        bandwidth: Bandwidth,
+        bandwidth: CandidateLimit,
         window: &Window,
         traces: &UsageTraces,
         number: u64,
@@ -104,12 +104,12 @@ impl Replay {
         self.run(bandwidth, &window.demand(traces, number))
     }
 
-    pub(crate) fn run(&mut self, bandwidth: Bandwidth, demand: &Demand) -> Count {
+    pub(crate) fn run(&mut self, bandwidth: CandidateLimit, demand: &Demand) -> Count {
         let count = self.carry_out(bandwidth, demand);
         Count { throttled_at_most: at_most(bandwidth, demand).max(count.throttled), ..count }
     }
 
-    fn carry_out(&mut self, bandwidth: Bandwidth, demand: &Demand) -> Count {
+    fn carry_out(&mut self, bandwidth: CandidateLimit, demand: &Demand) -> Count {
         let (slots, quota) = (demand.slots.count(), bandwidth.quota_ns(demand));
         let ceiling = quota * (1.0 + bandwidth.burst_share.min(1.0));
         let runnable = demand.parallelism * demand.slots.length_ns;
@@ -145,7 +145,7 @@ impl Replay {
 }
 
 /// Upper bound of the throttled periods: a period is throttled only after its quota is used up.
-fn at_most(bandwidth: Bandwidth, demand: &Demand) -> u32 {
+fn at_most(bandwidth: CandidateLimit, demand: &Demand) -> u32 {
     let slots = demand.slots.count();
     match demand.arrival {
         Arrival::Traced => 0,

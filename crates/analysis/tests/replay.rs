@@ -5,8 +5,8 @@
 mod support;
 
 use analysis::{
-    Bandwidth, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS, Replay,
-    UsageTrace, UsageTraces, Window,
+    CandidateLimit, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS,
+    Replay, UsageTrace, UsageTraces, Window,
 };
 use proptest::prelude::*;
 use support::{MS, window};
@@ -19,7 +19,7 @@ fn steady_trace(used_ms: u64) -> UsageTrace {
 }
 
 fn replayed(window: Window, limit_cores: f64, burst_ms: f64) -> Count {
-    let bandwidth = Bandwidth { limit_cores, burst_share: burst_ms / (limit_cores * 100.0) };
+    let bandwidth = CandidateLimit { limit_cores, burst_share: burst_ms / (limit_cores * 100.0) };
     let mut replay = Replay::default();
     let mut total = Count::default();
     for number in 0..600 {
@@ -133,7 +133,7 @@ fn windows() -> impl Strategy<Value = Vec<Window>> {
 proptest! {
     #[test]
     fn no_more_periods_are_throttled_than_there_are(windows in windows(), limit in 0.01_f64..8.0, burst in 0.0_f64..1.5) {
-        let bandwidth = Bandwidth { limit_cores: limit, burst_share: burst };
+        let bandwidth = CandidateLimit { limit_cores: limit, burst_share: burst };
         let mut replay = Replay::default();
         for (number, window) in windows.iter().enumerate() {
             let count = replay.window(bandwidth, window, &UsageTraces::default(), number as u64);
@@ -167,13 +167,13 @@ proptest! {
             counts.fold(Count::default(), Count::plus)
         };
         for (limit_cores, count) in history.limits() {
-            let alone = replayed(Bandwidth { limit_cores, burst_share: 0.0 });
+            let alone = replayed(CandidateLimit { limit_cores, burst_share: 0.0 });
             prop_assert_eq!((count.periods, count.throttled), (alone.periods, alone.throttled), "{} cores", limit_cores);
             prop_assert!(count.throttled_at_most <= alone.throttled_at_most, "{} cores", limit_cores);
         }
         for (seconds, count) in history.bursts() {
             let limit_cores = limit.unwrap();
-            let alone = replayed(Bandwidth { limit_cores, burst_share: seconds / (limit_cores * 0.1) });
+            let alone = replayed(CandidateLimit { limit_cores, burst_share: seconds / (limit_cores * 0.1) });
             prop_assert_eq!((count.periods, count.throttled), (alone.periods, alone.throttled), "{} s of burst", seconds);
         }
         prop_assert_eq!(history.windows(), windows.len());

@@ -5,8 +5,8 @@
 mod support;
 
 use analysis::{
-    Bandwidth, Count, CpuAdvice, History, LimitAdvice, OBJECTIVE, READ_EVERY_NS, READINGS, Replay,
-    UsageTrace, UsageTraces, Window,
+    CandidateLimit, Count, CpuAdvice, History, LimitAdvice, OBJECTIVE, READ_EVERY_NS, READINGS,
+    Replay, UsageTrace, UsageTraces, Window,
 };
 use support::{MS, window};
 
@@ -26,7 +26,7 @@ fn readings(used: impl Fn(u64) -> u64) -> Vec<(u64, u64)> {
 }
 
 fn count(window: Window, trace: Option<&UsageTrace>, limit_cores: f64) -> Count {
-    let bandwidth = Bandwidth { limit_cores, burst_share: 0.0 };
+    let bandwidth = CandidateLimit { limit_cores, burst_share: 0.0 };
     let (mut replay, mut traces) = (Replay::default(), UsageTraces::default());
     trace.into_iter().for_each(|trace| traces.learn(trace.clone()));
     let counts = (0..600).map(|number| replay.window(bandwidth, &window, &traces, number));

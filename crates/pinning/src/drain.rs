@@ -211,12 +211,15 @@ pub(crate) fn give_back(
 }
 
 /// The hierarchy with all CPUs except those that the kubelet granted exclusively.
-fn open_to_all(hierarchy: &placement::Hierarchy, kubelets: &KubeletsOwn) -> placement::Hierarchy {
+fn open_to_all(
+    hierarchy: &placement::CpusetHierarchy,
+    kubelets: &KubeletsOwn,
+) -> placement::CpusetHierarchy {
     let rest = hierarchy.ceiling.difference(&kubelets.cpus);
     if kubelets.cpus.is_empty() || rest.is_empty() {
         return hierarchy.clone();
     }
-    placement::Hierarchy { version: hierarchy.version, ceiling: rest.clone(), full: rest }
+    placement::CpusetHierarchy { version: hierarchy.version, ceiling: rest.clone(), full: rest }
 }
 
 /// Whether the path is still the cgroup that was written (same inode).
@@ -228,7 +231,7 @@ fn was_written(checkpoint: &Checkpoint, path: &Path) -> bool {
 /// The part of the original CPUs that can be restored. v1 rejects a CPU that has gone offline since
 /// (EINVAL) and has removed it from every cpuset itself. CPUs that the kubelet granted exclusively
 /// since are left out.
-fn still_there(before: &str, hierarchy: &placement::Hierarchy, kubelets: &CpuSet) -> String {
+fn still_there(before: &str, hierarchy: &placement::CpusetHierarchy, kubelets: &CpuSet) -> String {
     let Ok(cpus) = before.parse::<CpuSet>() else { return before.to_owned() };
     match hierarchy.version {
         CgroupVersion::V1 => cpus.intersection(&hierarchy.ceiling).to_string(),
@@ -291,7 +294,7 @@ mod tests {
             let ceiling: CpuSet = "0-2".parse().unwrap();
             still_there(
                 before,
-                &placement::Hierarchy { version, full: ceiling.clone(), ceiling },
+                &placement::CpusetHierarchy { version, full: ceiling.clone(), ceiling },
                 &CpuSet::new(),
             )
         };
@@ -303,8 +306,11 @@ mod tests {
     #[test]
     fn on_v2_cpus_of_the_kubelet_are_not_given_back() {
         let rest: CpuSet = "0-2".parse().unwrap();
-        let hierarchy =
-            placement::Hierarchy { version: CgroupVersion::V2, full: rest.clone(), ceiling: rest };
+        let hierarchy = placement::CpusetHierarchy {
+            version: CgroupVersion::V2,
+            full: rest.clone(),
+            ceiling: rest,
+        };
         let still = |before| still_there(before, &hierarchy, &"3".parse().unwrap());
         assert_eq!([still(""), still("2-3"), still("3")], ["0-2", "2", "0-2"]);
     }

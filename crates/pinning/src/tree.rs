@@ -55,7 +55,7 @@ struct Known {
 /// All cpusets below one root at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
-    pub(crate) hierarchy: placement::Hierarchy,
+    pub(crate) hierarchy: placement::CpusetHierarchy,
     pub(crate) pods: Vec<PodCgroups>,
     /// Time when each cgroup was first seen, with its inode.
     pub(crate) seen: BTreeMap<PathBuf, (Instant, u64)>,
@@ -269,7 +269,7 @@ impl PodTree {
             CgroupVersion::V1 => ceiling.clone(),
             CgroupVersion::V2 => possible.clone(),
         };
-        let hierarchy = placement::Hierarchy { version: self.version, ceiling, full };
+        let hierarchy = placement::CpusetHierarchy { version: self.version, ceiling, full };
         Ok(View { hierarchy, pods, seen, confined, unreadable, other_root })
     }
 }

@@ -14,7 +14,7 @@ use kernel_text::{CgroupVersion, CpuSet, WeightRule};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
 use kubepods::{ExclusiveCpus, PodIndex, PodNames, Reported};
 use pinning::{NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus, Round};
-use placement::{Profile, Profiles, QosClass, Reason, Selector, Settings};
+use placement::{CpuQos, Profile, Profiles, Reason, Selector, Settings};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 
 /// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs
@@ -145,7 +145,7 @@ fn none() -> Profiles {
 /// The class LSR for pods of the namespace `shop`.
 fn shop_is_lsr() -> Profiles {
     let selector = Selector { namespaces: vec!["shop".into()], ..Selector::default() };
-    let (name, qos_class) = ("shop".into(), Some(QosClass::Lsr));
+    let (name, qos_class) = ("shop".into(), Some(CpuQos::Lsr));
     Profiles::new(vec![Profile { name, selector, qos_class, resource_spec: None }]).unwrap()
 }
 

@@ -18,14 +18,14 @@ pub use plan::{
     Class, Current, Holding, Kubelet, Node, Placement, Plan, PlanError, Pools, Settings, plan,
 };
 pub use pod::{
-    Authorization, AuthorizationError, PRIORITY_CLASS_LABEL, Pod, Profile, ProfileError, Profiles,
-    QOS_CLASS_LABEL, QosClass, RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION, ResourceSpec,
+    Authorization, AuthorizationError, CpuQos, PRIORITY_CLASS_LABEL, Pod, Profile, ProfileError,
+    Profiles, QOS_CLASS_LABEL, RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION, ResourceSpec,
     Selector, SpecError, Uid,
 };
 pub use policy::{Bind, BindPolicy, ExclusivePolicy, Exclusivity, NumaStrategy};
 pub use reason::Reason;
 pub use steps::{
-    Cgroup, Hierarchy, PodCgroups, Step, StepError, Transition, drain_steps, widen_steps,
+    Cgroup, CpusetHierarchy, PodCgroups, Step, StepError, Transition, drain_steps, widen_steps,
     write_steps,
 };
 pub use take::{Hold, Request, TakeError, Taken, fits, take};

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, Class, Hierarchy, Holding, Placement, PodCgroups, Step, StepError, Transition, Uid,
-    drain_steps, write_steps,
+    Cgroup, Class, CpusetHierarchy, Holding, Placement, PodCgroups, Step, StepError, Transition,
+    Uid, drain_steps, write_steps,
 };
 
 fn cpus(list: &str) -> CpuSet {
     list.parse().expect("a CPU list")
 }
 
-fn v1() -> Hierarchy {
-    Hierarchy { version: CgroupVersion::V1, ceiling: cpus("0-7"), full: cpus("0-7") }
+fn v1() -> CpusetHierarchy {
+    CpusetHierarchy { version: CgroupVersion::V1, ceiling: cpus("0-7"), full: cpus("0-7") }
 }
 
-fn v2() -> Hierarchy {
-    Hierarchy { version: CgroupVersion::V2, ceiling: cpus("0-7"), full: cpus("0-63") }
+fn v2() -> CpusetHierarchy {
+    CpusetHierarchy { version: CgroupVersion::V2, ceiling: cpus("0-7"), full: cpus("0-63") }
 }
 
 /// A pod directory and one container, both with this `cpuset.cpus`.
@@ -47,7 +47,7 @@ fn held(list: &[(&str, Class, &str)]) -> BTreeMap<Uid, Holding> {
 }
 
 struct Scene {
-    hierarchy: Hierarchy,
+    hierarchy: CpusetHierarchy,
     pods: Vec<PodCgroups>,
     held: BTreeMap<Uid, Holding>,
     placements: BTreeMap<Uid, Placement>,

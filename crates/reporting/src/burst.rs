@@ -126,7 +126,7 @@ const SCALED_EVERY: Duration = Duration::from_secs(600);
 
 /// Scaled quotas, for Events.
 #[derive(Debug, Default)]
-pub(crate) struct ScaledQuotas {
+pub(crate) struct ScaledQuotaEvents {
     /// By UID of the pod and name of the container.
     reported: HashMap<(String, String), Reported>,
 }
@@ -139,7 +139,7 @@ struct Reported {
     in_force: bool,
 }
 
-impl ScaledQuotas {
+impl ScaledQuotaEvents {
     /// The scaled quotas to report after a pass, with namespace, name and UID of the pod: without
     /// enforcement no quota is scaled. One that begins too soon after the last one is reported later
     /// if it lasts. One of a removed container has no end.
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_scaled_quota_that_comes_and_goes_is_reported_at_most_every_ten_minutes() {
-        let (mut quotas, start) = (ScaledQuotas::default(), Instant::now());
+        let (mut quotas, start) = (ScaledQuotaEvents::default(), Instant::now());
         let observing = Mode::Observing("a drain".to_owned());
         let mut next = |second, mode: &Mode, percent: Option<u64>, ended: Option<&'static str>| {
             let scaled = |percent| ScaledContainer {

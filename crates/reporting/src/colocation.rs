@@ -10,7 +10,7 @@ use timeline::{BestEffort, Colocation, ContainerName, Timeline};
 use watchdog::Part;
 use yielding::{BestEffortReport, Mode, Report, Round, Writes};
 
-use crate::burst::{self, Bursts, ScaledQuotas};
+use crate::burst::{self, Bursts, ScaledQuotaEvents};
 
 /// Reports the passes over best-effort pods and bursts: to the log, the metrics and the views, and
 /// as Events.
@@ -24,7 +24,7 @@ pub struct ColocationReporter {
     steps: Steps,
     burst_seen: Seen,
     bursts: Bursts,
-    scaled_quotas: ScaledQuotas,
+    scaled_quotas: ScaledQuotaEvents,
 }
 
 impl ColocationReporter {
@@ -46,7 +46,7 @@ impl ColocationReporter {
             steps: Steps::default(),
             burst_seen: Seen::default(),
             bursts: Bursts::default(),
-            scaled_quotas: ScaledQuotas::default(),
+            scaled_quotas: ScaledQuotaEvents::default(),
         }
     }
 

@@ -13,9 +13,9 @@ use snapshot::ContainerRow;
 use crate::actor::{ActorConfig, Mode};
 use crate::inputs::Inputs;
 use crate::pods::is_best_effort;
-use crate::scale::{Measured, Scalable, ScaledQuotas, Scaling};
+use crate::scale::{Measured, Scalable, ScalePass, Scaling};
 use crate::scale_report::{self, ScaledContainer};
-use crate::setting::{Bandwidth, Kind};
+use crate::setting::{Kind, QuotaSetting};
 use crate::want::{MIN_QUOTA_USEC, Want};
 use crate::writer::{RequiredValues, Writer, Writes};
 
@@ -336,7 +336,7 @@ impl Bursts {
         members: &[(Member<'_>, Option<u64>)],
         values: &mut Values<'_>,
         measured: Measured,
-    ) -> ScaledQuotas {
+    ) -> ScalePass {
         let most = self.settings.quota_percent;
         let may_scale = |member: &Member<'_>| {
             let request = member.request.filter(|request| request.may_scale() && most > 100)?;
@@ -388,7 +388,7 @@ impl Values<'_> {
     /// burst, microseconds; `None` if there is no quota.
     fn burst(&mut self, member: &Member<'_>, percent: u64) -> Option<u64> {
         let path = PathBuf::from(member.row.cgroup.as_deref()?);
-        let Bandwidth { quota, period } = self.writer.unscaled(self.config, &path)?;
+        let QuotaSetting { quota, period } = self.writer.unscaled(self.config, &path)?;
         let id = &member.row.identity.container_id;
         let quota = self.config.resizes.lowest(id, quota?)?;
         let quota = quota.min(member.desired_usec(period).unwrap_or(u64::MAX));
@@ -401,13 +401,14 @@ impl Values<'_> {
         Some(usec)
     }
 
-    fn scale(&mut self, path: PathBuf, base: Bandwidth, quota: u64) {
+    fn scale(&mut self, path: PathBuf, base: QuotaSetting, quota: u64) {
         let more = quota.saturating_sub(base.quota.unwrap_or(quota));
         if let Some(pod) = path.parent() {
             let more = more as f64 / base.period as f64;
             self.pods.entry(pod.to_owned()).or_default().more_quota += more;
         }
-        let value = Bandwidth { quota: Some(quota), ..base }.value(self.config.hierarchy.version);
+        let value =
+            QuotaSetting { quota: Some(quota), ..base }.value(self.config.hierarchy.version);
         self.wanted.insert((path, Kind::ScaledQuota), Want::Exactly(value));
     }
 
@@ -427,7 +428,7 @@ impl Values<'_> {
             }
             if sum.more_quota > 0.0 {
                 let quota = Some(quota + usec(sum.more_quota));
-                let value = Bandwidth { quota, ..base }.value(self.config.hierarchy.version);
+                let value = QuotaSetting { quota, ..base }.value(self.config.hierarchy.version);
                 self.wanted.insert((path, Kind::ScaledQuota), Want::Exactly(value));
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use colocation::{Overload, PodBurst, QuotaScaler, Scaling as Step, ScalingSettings, overload};
 use snapshot::ContainerRow;
 
-use crate::setting::Bandwidth;
+use crate::setting::QuotaSetting;
 
 /// Use of the shared CPUs above which scaled quotas shrink, as in koordlet.
 const THRESHOLD: f64 = 0.5;
@@ -32,7 +32,7 @@ pub(crate) struct Scalable {
     id: String,
     settings: ScalingSettings,
     path: PathBuf,
-    base: Bandwidth,
+    base: QuotaSetting,
     used_ns: u64,
     throttled: u64,
 }
@@ -43,7 +43,7 @@ impl Scalable {
         request: &PodBurst,
         most_percent: u64,
         path: PathBuf,
-        base: Bandwidth,
+        base: QuotaSetting,
     ) -> Self {
         let period = u64::try_from(request.cfs_quota_burst_period_seconds).ok();
         Self {
@@ -94,8 +94,8 @@ pub(crate) struct ScaledQuota {
     /// The runtime's id of the container.
     pub(crate) id: String,
     pub(crate) path: PathBuf,
-    /// Bandwidth by the limit.
-    pub(crate) base: Bandwidth,
+    /// Quota by the limit.
+    pub(crate) base: QuotaSetting,
     /// Quota, microseconds.
     pub(crate) quota: u64,
 }
@@ -113,7 +113,7 @@ fn percent(quota: u64, base: u64) -> u64 {
 
 /// Decisions of one pass.
 #[derive(Debug, Default)]
-pub(crate) struct ScaledQuotas {
+pub(crate) struct ScalePass {
     pub(crate) quotas: Vec<ScaledQuota>,
     /// Changes by the runtime's id of the container, which may have been removed.
     pub(crate) changes: Vec<(String, ScaleChange)>,
@@ -143,7 +143,7 @@ pub(crate) struct Measured {
 impl Scaling {
     /// Decides the quotas of one pass. Steps follow the times of snapshots, which may be rarer than
     /// passes.
-    pub(crate) fn tick(&mut self, scalable: Vec<Scalable>, measured: Measured) -> ScaledQuotas {
+    pub(crate) fn tick(&mut self, scalable: Vec<Scalable>, measured: Measured) -> ScalePass {
         let Measured { now, read_at, .. } = measured;
         let scaled = self.containers.iter().filter(|(_, state)| state.quota > state.base);
         let were_scaled: Vec<String> = scaled.map(|(id, _)| id.clone()).collect();
@@ -151,7 +151,7 @@ impl Scaling {
             *self = Self::default();
             let ended = |id| (id, ScaleChange::Ended("not_measured"));
             let changes = were_scaled.into_iter().map(ended).collect();
-            return ScaledQuotas { quotas: Vec::new(), changes };
+            return ScalePass { quotas: Vec::new(), changes };
         }
         let elapsed =
             self.stepped_at.map_or(Duration::ZERO, |at| read_at.saturating_duration_since(at));
@@ -161,7 +161,7 @@ impl Scaling {
             self.follow(measured, elapsed);
         }
         let mut before = std::mem::take(&mut self.containers);
-        let mut decided = ScaledQuotas::default();
+        let mut decided = ScalePass::default();
         for one in scalable {
             let Some(base) = one.base.quota else { continue };
             let known = before.remove(&one.id).filter(|known| known.settings == one.settings);
@@ -252,7 +252,7 @@ mod tests {
             id: "app".to_owned(),
             settings: ScalingSettings { most_percent: 200, period: Some(Duration::from_secs(1)) },
             path: "pod/app".into(),
-            base: Bandwidth { quota: Some(100_000), period: 100_000 },
+            base: QuotaSetting { quota: Some(100_000), period: 100_000 },
             used_ns: second * 1_000_000_000,
             throttled: second,
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::burst::{BurstChange, Bursting, Member, bursting};
-use crate::scale::{ScaleChange, ScaledQuota, ScaledQuotas};
+use crate::scale::{ScaleChange, ScalePass, ScaledQuota};
 
 /// A container whose quota is scaled above its limit, or would be.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,7 +26,7 @@ pub struct ScaledContainer {
 /// no end.
 pub(crate) fn of(
     members: &[(Member<'_>, Option<u64>)],
-    scaled: &ScaledQuotas,
+    scaled: &ScalePass,
 ) -> (Vec<ScaledContainer>, Vec<(Bursting, BurstChange)>) {
     if scaled.quotas.is_empty() && scaled.changes.is_empty() {
         return (Vec::new(), Vec::new());

@@ -92,13 +92,13 @@ pub(crate) const NO_BURST: &str = "0";
 
 /// A quota and its period, both microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bandwidth {
+pub(crate) struct QuotaSetting {
     /// `None` for no quota.
     pub(crate) quota: Option<u64>,
     pub(crate) period: u64,
 }
 
-impl Bandwidth {
+impl QuotaSetting {
     /// Reads a cgroup's bandwidth; `None` if it cannot be read.
     pub(crate) fn read(directory: &Path, version: CgroupVersion) -> Option<Self> {
         let text = |file: &str| control::read(&directory.join(file)).ok()?;

@@ -3,7 +3,7 @@
 use cgroupfs::control;
 use kernel_text::{CgroupVersion, CpuSet};
 
-use crate::setting::{Bandwidth, Original};
+use crate::setting::{Original, QuotaSetting};
 
 /// Requirement on a setting.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,10 +47,10 @@ impl Want {
                 (left != now).then(|| left.to_string())
             }
             Self::Quota(cores) => {
-                let now = Bandwidth::parse(&original.value, version, v1_period)?;
+                let now = QuotaSetting::parse(&original.value, version, v1_period)?;
                 let usec = ((cores * now.period as f64) as u64).max(MIN_QUOTA_USEC);
                 let is_looser = now.quota.is_none_or(|quota| quota > usec);
-                is_looser.then(|| Bandwidth { quota: Some(usec), ..now }.value(version))
+                is_looser.then(|| QuotaSetting { quota: Some(usec), ..now }.value(version))
             }
             Self::Exactly(value) => Some(value.clone()),
         }

@@ -15,7 +15,7 @@ use crate::conflicts::Conflicts;
 use crate::nested;
 use crate::pods::pod_name;
 use crate::scaled_limits::ScaledLimits;
-use crate::setting::{self, Bandwidth, Feature, Kind, NO_BURST, Original};
+use crate::setting::{self, Feature, Kind, NO_BURST, Original, QuotaSetting};
 use crate::want::{Want, v1_period};
 use crate::{Error, Result};
 
@@ -122,9 +122,9 @@ impl Writer {
         &self,
         config: &ActorConfig,
         path: &std::path::Path,
-    ) -> Option<Bandwidth> {
+    ) -> Option<QuotaSetting> {
         let version = config.hierarchy.version;
-        let now = Bandwidth::read(&config.hierarchy.cpu.join(path), version)?;
+        let now = QuotaSetting::read(&config.hierarchy.cpu.join(path), version)?;
         let key = (path.to_owned(), Kind::ScaledQuota);
         let ours = self
             .checkpoint
@@ -132,7 +132,7 @@ impl Writer {
             .get(&key)
             .filter(|was| was.is_ours(Kind::ScaledQuota, &now.value(version)));
         match ours {
-            Some(was) => Bandwidth::parse(&was.original.value, version, Some(now.period)),
+            Some(was) => QuotaSetting::parse(&was.original.value, version, Some(now.period)),
             None => Some(now),
         }
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use analysis::{
-    Bandwidth, Count, READ_EVERY_NS, READINGS, Replay, UsageTrace, UsageTraces, Window,
+    CandidateLimit, Count, READ_EVERY_NS, READINGS, Replay, UsageTrace, UsageTraces, Window,
 };
 
 use super::shapes::Shape;
@@ -113,7 +113,7 @@ impl Record {
     pub(super) fn replayed(&self, limit_cores: f64) -> f64 {
         let mut traces = UsageTraces::default();
         self.trace().into_iter().for_each(|trace| traces.learn(trace));
-        let bandwidth = Bandwidth { limit_cores, burst_share: 0.0 };
+        let bandwidth = CandidateLimit { limit_cores, burst_share: 0.0 };
         let mut replay = Replay::default();
         let mut total = Count::default();
         for (number, window) in

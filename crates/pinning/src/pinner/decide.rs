@@ -307,7 +307,7 @@ mod tests {
     fn view(machine: &Machine) -> View {
         let ceiling = machine.possible.clone();
         View {
-            hierarchy: placement::Hierarchy {
+            hierarchy: placement::CpusetHierarchy {
                 version: CgroupVersion::V2,
                 full: ceiling.clone(),
                 ceiling,

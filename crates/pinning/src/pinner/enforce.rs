@@ -6,7 +6,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
-use placement::{Cgroup, Class, Current, Hierarchy, Holding, Plan, PodCgroups, Reason, Step, Uid};
+use placement::{
+    Cgroup, Class, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Reason, Step, Uid,
+};
 
 use super::decide::Work;
 use super::inputs::{decision, names};
@@ -423,7 +425,11 @@ fn best_effort(plan: &Plan) -> BTreeSet<String> {
 }
 
 /// The cgroup from which an unwritten cgroup got its CPUs: on v1 the runtime copies the parent's.
-fn inherited<'a>(hierarchy: &Hierarchy, pod: &'a PodCgroups, cgroup: &Cgroup) -> Option<&'a Path> {
+fn inherited<'a>(
+    hierarchy: &CpusetHierarchy,
+    pod: &'a PodCgroups,
+    cgroup: &Cgroup,
+) -> Option<&'a Path> {
     let parent = &pod.cgroups[cgroup.parent?];
     let copied = hierarchy.version == CgroupVersion::V1 && parent.configured == cgroup.configured;
     copied.then_some(&*parent.path)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Pod, PriorityClass, QosClass, ResourceSpec, Selector};
+use super::{CpuQos, Pod, PriorityClass, ResourceSpec, Selector};
 use crate::policy::ExclusivePolicy;
 use crate::reason::Reason;
 
@@ -17,7 +17,7 @@ pub struct Authorization {
     /// For each of LSE, LSR and BE: the pods that may claim the class by their label. A missing
     /// class is open to all pods; an empty list permits none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub classes: BTreeMap<QosClass, Vec<Selector>>,
+    pub classes: BTreeMap<CpuQos, Vec<Selector>>,
     /// Pods whose `requiredCPUExclusivePolicy` is honored, which keeps later pods off a core or
     /// NUMA node. Empty: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -38,7 +38,7 @@ pub struct Authorization {
 pub enum AuthorizationError {
     /// A class that cannot be restricted.
     #[error("classes: only LSE, LSR and BE can be reserved, not {0:?}")]
-    Class(QosClass),
+    Class(CpuQos),
     /// An empty namespace or label key.
     #[error("{0}: an empty namespace or label key selects nothing")]
     SelectsNothing(&'static str),
@@ -51,7 +51,7 @@ impl Authorization {
     /// The first invalid permission.
     pub fn check(&self) -> Result<(), AuthorizationError> {
         if let Some(class) =
-            self.classes.keys().find(|class| matches!(class, QosClass::Ls | QosClass::System))
+            self.classes.keys().find(|class| matches!(class, CpuQos::Ls | CpuQos::System))
         {
             return Err(AuthorizationError::Class(*class));
         }
@@ -79,7 +79,7 @@ impl Authorization {
 
     /// Whether the pod's own label may claim the class. Best-effort pods may run on the CPUs of LSR
     /// pods, so only pods that the kernel or the scheduler ranks below those may claim BE.
-    pub(crate) fn class(&self, pod: &Pod, qos: QosClass) -> Result<(), Reason> {
+    pub(crate) fn class(&self, pod: &Pod, qos: CpuQos) -> Result<(), Reason> {
         let named = self.classes.get(&qos);
         if named.is_some_and(|selectors| !selectors.iter().any(|selector| selector.selects(pod))) {
             return Err(Reason::ClassNotAllowed);
@@ -87,7 +87,7 @@ impl Authorization {
         let band = pod.priority.and_then(PriorityClass::of_priority);
         let is_batch = matches!(band, Some(PriorityClass::Batch | PriorityClass::Free));
         match qos {
-            QosClass::Be if !pod.best_effort && !is_batch => Err(Reason::BestEffortNotAllowed),
+            CpuQos::Be if !pod.best_effort && !is_batch => Err(Reason::BestEffortNotAllowed),
             _ => Ok(()),
         }
     }
@@ -130,9 +130,9 @@ mod tests {
         let open = Authorization::default();
         let reserved = read("classes: {LSE: [{namespaces: [trading]}], LSR: []}");
         for (qos, namespace, allowed) in [
-            (QosClass::Lse, "trading", true),
-            (QosClass::Lse, "shop", false),
-            (QosClass::Lsr, "trading", false),
+            (CpuQos::Lse, "trading", true),
+            (CpuQos::Lse, "shop", false),
+            (CpuQos::Lsr, "trading", false),
         ] {
             assert_eq!(open.class(&of(namespace), qos), Ok(()));
             let expected = if allowed { Ok(()) } else { Err(Reason::ClassNotAllowed) };
@@ -144,7 +144,7 @@ mod tests {
     fn best_effort_is_for_pods_that_are_ranked_behind_others_anyway() {
         let be = |best_effort, priority| {
             Authorization::default()
-                .class(&Pod { best_effort, priority, ..Pod::default() }, QosClass::Be)
+                .class(&Pod { best_effort, priority, ..Pod::default() }, CpuQos::Be)
         };
         assert_eq!([be(true, None), be(false, Some(5500)), be(false, Some(3000))], [Ok(()); 3]);
         assert_eq!(
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn meaningless_rules_are_errors() {
-        assert_eq!(read("classes: {LS: []}").check(), Err(AuthorizationError::Class(QosClass::Ls)));
+        assert_eq!(read("classes: {LS: []}").check(), Err(AuthorizationError::Class(CpuQos::Ls)));
         for yaml in
             ["classes: {LSE: [{namespaces: ['']}]}", "requiredExclusive: [{matchLabels: {'': x}}]"]
         {

@@ -7,7 +7,7 @@ use crate::plan::Class;
 use crate::reason::Reason;
 
 use super::spec::cpus_of_status;
-use super::{Authorization, Pod, PriorityClass, Profiles, QOS_CLASS_LABEL, QosClass, ResourceSpec};
+use super::{Authorization, CpuQos, Pod, PriorityClass, Profiles, QOS_CLASS_LABEL, ResourceSpec};
 
 /// The class and claim of a pod, with the reason for a rejection.
 pub(crate) struct Classification {
@@ -43,11 +43,11 @@ pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Classification {
     let label = pod
         .labels
         .get(QOS_CLASS_LABEL)
-        .map(|label| QosClass::parse(label).ok_or(Reason::UnknownQosClass));
+        .map(|label| CpuQos::parse(label).ok_or(Reason::UnknownQosClass));
     let (qos, unknown) = match profile.and_then(|profile| profile.qos_class).map(Ok).or(label) {
         Some(Ok(qos)) => (qos, None),
-        Some(Err(reason)) => (QosClass::Ls, Some(reason)),
-        None => (QosClass::Ls, None),
+        Some(Err(reason)) => (CpuQos::Ls, Some(reason)),
+        None => (CpuQos::Ls, None),
     };
     if let Err(reason) = rules.authorization.class(pod, qos)
         && asks_itself
@@ -61,11 +61,11 @@ pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Classification {
             .and_then(|spec| rules.authorization.spec(pod, spec)),
         (None, None) => Ok(ResourceSpec::default()),
     };
-    let shared = if qos == QosClass::Be { Class::BestEffort } else { Class::Share };
+    let shared = if qos == CpuQos::Be { Class::BestEffort } else { Class::Share };
     let class = match qos {
-        QosClass::Lse => Class::Lse,
-        QosClass::Lsr => Class::Lsr,
-        QosClass::Ls | QosClass::Be | QosClass::System => {
+        CpuQos::Lse => Class::Lse,
+        CpuQos::Lsr => Class::Lsr,
+        CpuQos::Ls | CpuQos::Be | CpuQos::System => {
             return Classification { shared, claim: None, rejection: unknown.or(spec.err()) };
         }
     };
@@ -77,7 +77,7 @@ pub(crate) fn classify(pod: &Pod, rules: &Rules<'_>) -> Classification {
 
 fn claim(
     pod: &Pod,
-    qos: QosClass,
+    qos: CpuQos,
     class: Class,
     spec: ResourceSpec,
     rules: &Rules<'_>,
@@ -210,7 +210,7 @@ mod tests {
         let profile = Profile {
             name: "web".into(),
             selector,
-            qos_class: Some(QosClass::Lsr),
+            qos_class: Some(CpuQos::Lsr),
             resource_spec: Some(spec),
         };
         let profiles = Profiles::new(vec![profile]).unwrap();
@@ -232,7 +232,7 @@ mod tests {
         let locking = Pod { resource_spec: Some(required.into()), ..pod("LSR") };
         assert_eq!(rejection(&locking), Some(Reason::RequiredExclusiveNotAllowed));
         let nobody = Authorization {
-            classes: [(QosClass::Lse, Vec::new())].into(),
+            classes: [(CpuQos::Lse, Vec::new())].into(),
             ..Authorization::default()
         };
         let profiles = Profiles::default();
@@ -253,12 +253,12 @@ mod tests {
         let profile = Profile {
             name: "web".into(),
             selector,
-            qos_class: Some(QosClass::Lse),
+            qos_class: Some(CpuQos::Lse),
             resource_spec: Some(spec),
         };
         let profiles = Profiles::new(vec![profile]).unwrap();
         let nobody = Authorization {
-            classes: [(QosClass::Lse, Vec::new())].into(),
+            classes: [(CpuQos::Lse, Vec::new())].into(),
             ..Authorization::default()
         };
         let rules =

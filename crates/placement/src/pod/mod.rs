@@ -58,7 +58,7 @@ pub struct Pod {
 /// Koordinator's QoS classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum QosClass {
+pub enum CpuQos {
     /// Latency-sensitive, exclusive: its CPUs are not shared with any pod.
     Lse,
     /// Latency-sensitive, reserved: best-effort pods may run on its CPUs.
@@ -81,7 +81,7 @@ pub(crate) enum PriorityClass {
     Free,
 }
 
-impl QosClass {
+impl CpuQos {
     /// Parses the label's value; `None` for any other text.
     #[must_use]
     pub fn parse(label: &str) -> Option<Self> {
@@ -99,9 +99,9 @@ impl QosClass {
 impl PriorityClass {
     /// The band of `spec.priority`, which admission checks; else that of the label; else the one
     /// implied by the QoS class.
-    fn of(pod: &Pod, qos: QosClass) -> Self {
+    fn of(pod: &Pod, qos: CpuQos) -> Self {
         let label = || pod.labels.get(PRIORITY_CLASS_LABEL).and_then(|label| Self::parse(label));
-        let implied = if qos == QosClass::Be { Self::Batch } else { Self::Prod };
+        let implied = if qos == CpuQos::Be { Self::Batch } else { Self::Prod };
         pod.priority.and_then(Self::of_priority).or_else(label).unwrap_or(implied)
     }
 
@@ -139,25 +139,25 @@ mod tests {
                 .collect();
             PriorityClass::of(&Pod { labels, priority, ..Pod::default() }, qos)
         };
-        assert_eq!(of(Some("koord-prod"), Some(5500), QosClass::Lsr), PriorityClass::Batch);
-        assert_eq!(of(Some("koord-mid"), Some(0), QosClass::Lsr), PriorityClass::Mid);
-        assert_eq!(of(Some("koord-free"), None, QosClass::Lsr), PriorityClass::Free);
-        assert_eq!(of(Some("gold"), Some(5999), QosClass::Lsr), PriorityClass::Batch);
-        assert_eq!(of(None, Some(10_000), QosClass::Ls), PriorityClass::Prod);
-        assert_eq!(of(None, Some(0), QosClass::Be), PriorityClass::Batch);
+        assert_eq!(of(Some("koord-prod"), Some(5500), CpuQos::Lsr), PriorityClass::Batch);
+        assert_eq!(of(Some("koord-mid"), Some(0), CpuQos::Lsr), PriorityClass::Mid);
+        assert_eq!(of(Some("koord-free"), None, CpuQos::Lsr), PriorityClass::Free);
+        assert_eq!(of(Some("gold"), Some(5999), CpuQos::Lsr), PriorityClass::Batch);
+        assert_eq!(of(None, Some(10_000), CpuQos::Ls), PriorityClass::Prod);
+        assert_eq!(of(None, Some(0), CpuQos::Be), PriorityClass::Batch);
         for (priority, class) in
             [(9000, PriorityClass::Prod), (7999, PriorityClass::Mid), (3000, PriorityClass::Free)]
         {
-            assert_eq!(of(None, Some(priority), QosClass::Be), class);
+            assert_eq!(of(None, Some(priority), CpuQos::Be), class);
         }
     }
 
     #[test]
     fn qos_labels_are_read_as_koordinator_writes_them() {
-        let classes = ["LSE", "LSR", "LS", "BE", "SYSTEM"].map(QosClass::parse);
-        let all = [QosClass::Lse, QosClass::Lsr, QosClass::Ls, QosClass::Be, QosClass::System];
+        let classes = ["LSE", "LSR", "LS", "BE", "SYSTEM"].map(CpuQos::parse);
+        let all = [CpuQos::Lse, CpuQos::Lsr, CpuQos::Ls, CpuQos::Be, CpuQos::System];
         assert_eq!(classes, all.map(Some));
-        assert_eq!(["lsr", "", "LSRR", "BestEffort"].map(QosClass::parse), [None; 4]);
+        assert_eq!(["lsr", "", "LSRR", "BestEffort"].map(CpuQos::parse), [None; 4]);
         assert_eq!(serde_json::to_string(&all).unwrap(), r#"["LSE","LSR","LS","BE","SYSTEM"]"#);
     }
 }

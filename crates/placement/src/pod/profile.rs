@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Pod, QosClass, ResourceSpec};
+use super::{CpuQos, Pod, ResourceSpec};
 
 /// Class and policies of the pods of a selector. Set by the operator, so it overrides the pod's own
 /// label and annotation.
@@ -18,7 +18,7 @@ pub struct Profile {
     pub selector: Selector,
     /// QoS class, instead of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub qos_class: Option<QosClass>,
+    pub qos_class: Option<CpuQos>,
     /// Policies, instead of the resource-spec annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_spec: Option<ResourceSpec>,
@@ -94,7 +94,7 @@ impl Profile {
             _ if self.selector.selects_nothing() => ProfileError::SelectsNothing,
             Self { qos_class: None, resource_spec: None, .. } => ProfileError::Empty,
             Self {
-                qos_class: Some(QosClass::Ls | QosClass::Be | QosClass::System),
+                qos_class: Some(CpuQos::Ls | CpuQos::Be | CpuQos::System),
                 resource_spec: Some(_),
                 ..
             } => ProfileError::NoEffect,

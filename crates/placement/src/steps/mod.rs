@@ -23,7 +23,7 @@ use build::Build;
 
 /// The part of the hierarchy that the agent does not write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hierarchy {
+pub struct CpusetHierarchy {
     /// Version of the hierarchy, which sets the rules. v1: a write fails unless every cpuset lies
     /// within its parent's. v2: effective = configured ∩ parent's, or the parent's if that is
     /// empty.
@@ -66,7 +66,7 @@ pub struct PodCgroups {
 #[derive(Debug, Clone, Copy)]
 pub struct Transition<'a> {
     /// Rules and limits of the hierarchy.
-    pub hierarchy: &'a Hierarchy,
+    pub hierarchy: &'a CpusetHierarchy,
     /// Current cgroups of the pods. Pods without a placement are not changed.
     pub pods: &'a [PodCgroups],
     /// CPUs that are granted to exclusive pods so far.
@@ -161,7 +161,7 @@ pub fn write_steps(transition: &Transition<'_>) -> Result<Vec<Step>, StepError> 
 /// # Errors
 /// Cgroups in the wrong order, or an empty ceiling.
 pub fn drain_steps(
-    hierarchy: &Hierarchy,
+    hierarchy: &CpusetHierarchy,
     pods: &[PodCgroups],
     held: &BTreeMap<Uid, Holding>,
 ) -> Result<Vec<Step>, StepError> {
@@ -174,7 +174,7 @@ pub fn drain_steps(
 /// Skips cgroups that `may_widen` rejects.
 #[must_use]
 pub fn widen_steps(
-    hierarchy: &Hierarchy,
+    hierarchy: &CpusetHierarchy,
     pod: &PodCgroups,
     cpus: &CpuSet,
     may_widen: impl Fn(&Cgroup) -> bool,

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use kernel_text::{CgroupVersion, CpuSet};
 
-use super::{Cgroup, Hierarchy};
+use super::{Cgroup, CpusetHierarchy};
 
 /// A pod's cgroups, parents before children.
 pub(super) struct CpusetTree<'a> {
-    hierarchy: &'a Hierarchy,
+    hierarchy: &'a CpusetHierarchy,
     nodes: Vec<CpusetNode>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct TreeWrite {
 }
 
 impl<'a> CpusetTree<'a> {
-    pub(super) fn new(hierarchy: &'a Hierarchy, cgroups: &[Cgroup]) -> Self {
+    pub(super) fn new(hierarchy: &'a CpusetHierarchy, cgroups: &[Cgroup]) -> Self {
         let mut nodes: Vec<CpusetNode> = Vec::with_capacity(cgroups.len());
         for cgroup in cgroups {
             let follows = |at: usize| !nodes[at].chosen && nodes[at].effective == cgroup.effective;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, Current, Hierarchy, Holding, Plan, PodCgroups, Step, Transition, Uid, write_steps,
+    Cgroup, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Step, Transition, Uid, write_steps,
 };
 
 use crate::sim::{Kernel, ROOT};
@@ -74,14 +74,14 @@ impl Stage {
         }
     }
 
-    pub(crate) fn hierarchy(&self) -> Hierarchy {
+    pub(crate) fn hierarchy(&self) -> CpusetHierarchy {
         let ceiling = self.kernel.effective(Path::new(ROOT));
         let full = if self.kernel.version == CgroupVersion::V1 {
             ceiling.clone()
         } else {
             self.possible.clone()
         };
-        Hierarchy { version: self.kernel.version, ceiling, full }
+        CpusetHierarchy { version: self.kernel.version, ceiling, full }
     }
 
     pub(crate) fn plan(&self) -> Option<Plan> {
