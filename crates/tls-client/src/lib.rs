@@ -1,5 +1,5 @@
-//! What a client of an HTTPS server reads from files and settings: trust in the server, bearer
-//! tokens, and their renewal. Opens no connection.
+//! Trust in an HTTPS server and bearer tokens, from files and settings, with their renewal. Opens no
+//! connection.
 
 mod file_stamp;
 mod settings;
