@@ -30,9 +30,22 @@ const WAITING: usize = 1;
 pub(super) struct Streams(Mutex<Readers>);
 
 struct Readers {
-    readers: Vec<mpsc::Sender<Bytes>>,
+    readers: Vec<Reader>,
     /// Whether new streams are admitted.
     open: bool,
+}
+
+struct Reader {
+    events: mpsc::Sender<Bytes>,
+    /// Time of the last frame offered to it. A stream begins with the latest frame, which may then
+    /// be offered to all.
+    last_ms: Option<u64>,
+}
+
+/// A frame as an event.
+struct Event {
+    at_ms: u64,
+    text: Bytes,
 }
 
 impl Default for Streams {
@@ -54,8 +67,9 @@ impl Streams {
             if self.count() == 0 {
                 continue;
             }
-            let event = if is_new { event_of(timeline).await } else { Some(COMMENT) };
-            if let Some(event) = event {
+            if !is_new {
+                self.keep_alive();
+            } else if let Some(event) = event_of(timeline).await {
                 self.offer(&event);
             }
         }
@@ -64,7 +78,7 @@ impl Streams {
     /// Number of open streams.
     pub(super) fn count(&self) -> usize {
         let mut state = self.lock();
-        state.readers.retain(|reader| !reader.is_closed());
+        state.readers.retain(|reader| !reader.events.is_closed());
         state.readers.len()
     }
 
@@ -73,18 +87,27 @@ impl Streams {
         *self.lock() = Readers { readers: Vec::new(), open: false };
     }
 
-    fn offer(&self, event: &Bytes) {
-        // A full channel means that the reader is slow: it gets a later frame.
-        self.lock().readers.iter().for_each(|reader| drop(reader.try_send(event.clone())));
+    fn offer(&self, event: &Event) {
+        for reader in &mut self.lock().readers {
+            if reader.last_ms.replace(event.at_ms) != Some(event.at_ms) {
+                // A full channel means that the reader is slow: it gets a later frame.
+                let _ = reader.events.try_send(event.text.clone());
+            }
+        }
+    }
+
+    fn keep_alive(&self) {
+        self.lock().readers.iter().for_each(|reader| drop(reader.events.try_send(COMMENT)));
     }
 
     /// A new stream, which begins with this event.
-    fn subscribe(&self, first: Option<Bytes>) -> mpsc::Receiver<Bytes> {
+    fn subscribe(&self, first: Option<Event>) -> mpsc::Receiver<Bytes> {
         let (reader, events) = mpsc::channel(WAITING);
-        let _ = reader.try_send(first.unwrap_or(COMMENT));
+        let last_ms = first.as_ref().map(|event| event.at_ms);
+        let _ = reader.try_send(first.map_or(COMMENT, |event| event.text));
         let mut state = self.lock();
         if state.open {
-            state.readers.push(reader);
+            state.readers.push(Reader { events: reader, last_ms });
         }
         events
     }
@@ -111,7 +134,7 @@ pub(super) async fn stream(
 
 /// The latest frame as an event; `None` before the first. Serialized on the rendering thread: this
 /// one answers the probes.
-async fn event_of(timeline: &Timeline) -> Option<Bytes> {
+async fn event_of(timeline: &Timeline) -> Option<Event> {
     let timeline = timeline.clone();
     let serialized =
         tokio::task::spawn_blocking(move || timeline.latest().map(|frame| event(&frame)));
@@ -119,11 +142,11 @@ async fn event_of(timeline: &Timeline) -> Option<Bytes> {
 }
 
 /// A server-sent event. JSON has no line breaks.
-fn event(frame: &Frame) -> Bytes {
-    let mut event = format!("event: frame\nid: {}\ndata: ", frame.at_ms).into_bytes();
-    event.extend_from_slice(&super::json(frame));
-    event.extend_from_slice(b"\n\n");
-    event.into()
+fn event(frame: &Frame) -> Event {
+    let mut text = format!("event: frame\nid: {}\ndata: ", frame.at_ms).into_bytes();
+    text.extend_from_slice(&super::json(frame));
+    text.extend_from_slice(b"\n\n");
+    Event { at_ms: frame.at_ms, text: text.into() }
 }
 
 /// Body of a stream.
@@ -157,19 +180,34 @@ impl Drop for Events {
 mod tests {
     use super::*;
 
+    fn numbered(at_ms: u64) -> Event {
+        Event { at_ms, text: at_ms.to_string().into() }
+    }
+
+    #[test]
+    fn the_first_frame_of_a_stream_is_not_sent_again() {
+        let streams = Streams::default();
+        let mut events = streams.subscribe(Some(numbered(1)));
+        assert_eq!(events.try_recv(), Ok(Bytes::from_static(b"1")));
+        streams.offer(&numbered(1));
+        assert!(events.try_recv().is_err());
+        streams.offer(&numbered(2));
+        assert_eq!(events.try_recv(), Ok(Bytes::from_static(b"2")));
+    }
+
     #[test]
     fn a_slow_reader_misses_frames_and_others_do_not() {
         let streams = Streams::default();
         let mut slow = streams.subscribe(None);
         let mut fast = streams.subscribe(None);
-        for number in [b"1", b"2"] {
+        for at_ms in [1, 2] {
             assert!(fast.try_recv().is_ok());
-            streams.offer(&Bytes::from_static(number));
+            streams.offer(&numbered(at_ms));
         }
         assert_eq!(fast.try_recv(), Ok(Bytes::from_static(b"2")));
         assert_eq!(slow.try_recv(), Ok(COMMENT));
         assert!(slow.try_recv().is_err(), "frames do not pile up");
-        streams.offer(&Bytes::from_static(b"3"));
+        streams.offer(&numbered(3));
         assert_eq!(slow.try_recv(), Ok(Bytes::from_static(b"3")));
         drop(slow);
         assert_eq!(streams.count(), 1);
@@ -191,7 +229,7 @@ mod tests {
     fn an_event_is_one_line_of_data_whatever_the_names() {
         let mut frame = Frame { at_ms: 7, ..Frame::default() };
         frame.node.name = "a\n\ndata: b\r".to_owned();
-        let event = String::from_utf8(event(&frame).to_vec()).unwrap();
+        let event = String::from_utf8(event(&frame).text.to_vec()).unwrap();
         assert!(event.starts_with("event: frame\nid: 7\ndata: {") && event.ends_with("}\n\n"));
         assert_eq!(event.matches('\n').count(), 4, "{event}");
         assert!(!event.contains('\r'), "{event}");
