@@ -36,7 +36,7 @@ pub(crate) struct Timing {
     /// due.
     pub(crate) max_lookup_delay: Duration,
     /// Age up to which a cgroup of an unknown pod is hidden while a source of names answers: 10 s.
-    /// It exceeds the time a kubelet needs to list a new pod, so that a series does not start under
+    /// Longer than a kubelet needs to list a new pod, so that a series does not start under
     /// another name.
     pub(crate) hide_unknown_pod: Duration,
     /// The same for an unnamed cgroup of a known pod: 3 s. The kubelet lists a new container after
