@@ -34,7 +34,30 @@ pub(crate) struct Scalable {
     path: PathBuf,
     base: QuotaSetting,
     used_ns: u64,
-    throttled: u64,
+    throttling: Throttling,
+}
+
+/// Counters of throttling. While the quotas of a container and of its pod are equal, they run out
+/// together, and the kernel may count only the pod's: its periods begin at other times.
+#[derive(Debug, Clone, Copy)]
+struct Throttling {
+    /// Throttled periods by the container's own quota.
+    periods: u64,
+    /// Time throttled by the quotas above it, nanoseconds.
+    ancestor_ns: u64,
+}
+
+impl Throttling {
+    fn of(row: &ContainerRow) -> Self {
+        Self {
+            periods: row.cfs.map_or(0, |cfs| cfs.throttled_periods),
+            ancestor_ns: row.throttled_ancestor_ns.unwrap_or(0),
+        }
+    }
+
+    fn has_grown_since(self, before: Self) -> bool {
+        self.periods > before.periods || self.ancestor_ns > before.ancestor_ns
+    }
 }
 
 impl Scalable {
@@ -55,7 +78,7 @@ impl Scalable {
             path,
             base,
             used_ns: row.usage_ns.unwrap_or_default(),
-            throttled: row.cfs.map_or(0, |cfs| cfs.throttled_periods),
+            throttling: Throttling::of(row),
         }
     }
 
@@ -74,7 +97,7 @@ struct Scaled {
     /// Quota in force, microseconds.
     quota: u64,
     used_ns: u64,
-    throttled: u64,
+    throttling: Throttling,
     /// Reason of the last step down.
     reason: &'static str,
 }
@@ -171,7 +194,7 @@ impl Scaling {
                 base,
                 quota: base,
                 used_ns: one.used_ns,
-                throttled: one.throttled,
+                throttling: one.throttling,
                 reason: CHANGED,
             });
             state.base = base;
@@ -221,7 +244,8 @@ impl Scaled {
     fn step(&mut self, now: &Scalable, base: u64, elapsed: Duration, used_share: Option<f64>) {
         let used_ns = now.used_ns.saturating_sub(std::mem::replace(&mut self.used_ns, now.used_ns));
         let cores = used_ns as f64 / elapsed.as_nanos() as f64;
-        let throttled = std::mem::replace(&mut self.throttled, now.throttled) < now.throttled;
+        let before = std::mem::replace(&mut self.throttling, now.throttling);
+        let throttled = now.throttling.has_grown_since(before);
         let used = cores / now.limit_cores();
         let pool = overload(used_share, THRESHOLD);
         match self.scaler.tick(elapsed, used, throttled, pool, base, self.quota) {
@@ -254,7 +278,7 @@ mod tests {
             path: "pod/app".into(),
             base: QuotaSetting { quota: Some(100_000), period: 100_000 },
             used_ns: second * 1_000_000_000,
-            throttled: second,
+            throttling: Throttling { periods: second, ancestor_ns: 0 },
         }
     }
 
@@ -285,6 +309,22 @@ mod tests {
             quotas(&passes),
             [100_000, 100_000, 100_000, 120_000, 120_000, 120_000, 144_000]
         );
+    }
+
+    #[test]
+    fn a_quota_grows_if_only_the_pods_equal_quota_throttles() {
+        let (mut scaling, read_at) = (Scaling::default(), Instant::now());
+        let mut quota = |second, ancestor_ns| {
+            let throttling = Throttling { periods: 7, ancestor_ns };
+            let container = Scalable { throttling, ..scalable(second) };
+            let read_at = read_at + Duration::from_secs(second);
+            let measured = Measured { now: read_at, read_at, used_share: Some(0.1) };
+            scaling.tick(vec![container], measured).quotas.first().map(|one| one.quota)
+        };
+        assert_eq!(quota(0, 500), None, "the counter's past");
+        assert_eq!(quota(1, 500), None, "not throttled");
+        assert_eq!(quota(2, 501), Some(120_000));
+        assert_eq!(quota(3, 501), Some(120_000), "not throttled any more");
     }
 
     #[test]
