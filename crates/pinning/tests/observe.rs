@@ -563,6 +563,17 @@ fn a_second_root_with_running_pods_is_an_obstacle() {
 }
 
 #[test]
+fn a_first_pass_that_fails_pauses_enforcement_only_where_it_is_configured() {
+    for (enforce, expected) in [(false, None), (true, Some((("node", "pass_failed"), 1)))] {
+        let files = Files::new();
+        let mut pinner = Pinner::new(PinnerConfig { enforce, ..files.config(none()) }).unwrap();
+        fs::remove_file(files.path("sys/devices/system/cpu/online")).unwrap();
+        let report = pass(&mut pinner, &[]);
+        assert_eq!(report.stepped_back, expected.into_iter().collect(), "{report:?}");
+    }
+}
+
+#[test]
 fn a_new_kubepods_root_is_seen_by_the_next_pass() {
     let files = Files::new();
     let mut pinner = files.pinner(none());

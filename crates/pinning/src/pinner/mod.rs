@@ -163,11 +163,12 @@ impl Pinner {
             shared,
         )?;
         let record = Record::read(&config, tree.mount());
+        let why = if config.enforce { Why::NotStarted } else { Why::Configured };
         Ok(Self {
             machine,
             tree,
             record,
-            mode: Mode::default(),
+            mode: Mode::Observing(why),
             kubelet: KubeletReport::default(),
             other_agents: OtherAgents::default(),
             last: LastPass::default(),

@@ -177,9 +177,8 @@ impl Mode {
         let node = |reason| BTreeMap::from([(("node", reason), 1)]);
         match self {
             Self::Observing(Why::Configured) => BTreeMap::new(),
-            Self::Observing(Why::NotStarted | Why::Obstacle(_)) | Self::Suspended { .. } => {
-                node("obstacle")
-            }
+            Self::Observing(Why::NotStarted) => node("pass_failed"),
+            Self::Observing(Why::Obstacle(_)) | Self::Suspended { .. } => node("obstacle"),
             Self::Enforcing { .. } => {
                 let mut pods = BTreeMap::new();
                 for cause in self.paused(now).values() {
@@ -322,7 +321,7 @@ mod tests {
     #[test]
     fn each_mode_has_its_status_and_its_labels() {
         let table: [(Make, &str, &[Labels]); 7] = [
-            (not_started, "observing: no pass has completed yet", &[("node", "obstacle")]),
+            (not_started, "observing: no pass has completed yet", &[("node", "pass_failed")]),
             (configured, "observing: --pinning=observe", &[]),
             (observing, "observing: static", &[("node", "obstacle")]),
             (suspended, "observing: static", &[("node", "obstacle")]),
