@@ -34,12 +34,16 @@ impl TokenFile {
         self.lock().clone()
     }
 
-    /// Reads the token, as the value of an `Authorization` header.
+    /// Reads the token, as the value of an `Authorization` header. A pipe, as of `<(command)` in a
+    /// shell, is read once.
     ///
     /// # Errors
     /// Fails if the file contains no token and never did; the kind is `InvalidData` if the file can
     /// be read.
     pub fn read(&self) -> io::Result<HeaderValue> {
+        if let Some(last) = self.last().filter(|_| !self.path.is_file()) {
+            return Ok(last);
+        }
         let token = std::fs::read_to_string(&self.path).and_then(|text| bearer(&text));
         let mut last = self.lock();
         match (token, &*last) {
@@ -72,7 +76,9 @@ fn bearer(text: &str) -> io::Result<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use std::{fs, thread};
 
     use super::*;
 
@@ -102,6 +108,22 @@ mod tests {
         fs::remove_file(file.path()).unwrap();
         assert_eq!(token.read().unwrap(), "Bearer second");
         assert_eq!(token.last().unwrap(), "Bearer second");
+    }
+
+    #[test]
+    fn a_pipe_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        let token = TokenFile::new(&path);
+        let writer = thread::spawn(move || fs::write(path, "piped\n"));
+        assert_eq!(token.read().unwrap(), "Bearer piped");
+        writer.join().unwrap().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || sender.send(token.read()));
+        // Without a writer, opening the pipe again would wait for ever.
+        let again = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(again.unwrap(), "Bearer piped");
     }
 
     #[test]
