@@ -295,7 +295,7 @@ fn the_findings_of_the_doctor_are_only_for_clients_on_the_node() {
 }
 
 #[test]
-fn a_running_agent_examines_its_node_while_scrapes_go_on() {
+fn a_running_agent_examines_its_node_during_scrapes() {
     let kubelet = Kubelet::start(pod_list(&[running_pod("u-1", "shop", "web", "c-1")]));
     let start = || {
         let mut flags = kubelet.flags();

@@ -82,7 +82,7 @@ fn broken() -> OwnedFd {
 }
 
 #[test]
-fn exit_codes_hold_whatever_standard_error_takes() {
+fn exit_codes_do_not_depend_on_standard_error() {
     let empty = TempDir::new().unwrap();
     let no_hierarchy = format!("--cgroup-root={}", empty.path().display());
     let cases: [(&[&str], i32); 4] = [
@@ -122,7 +122,7 @@ fn exit_codes_hold_whatever_standard_error_takes() {
 }
 
 #[test]
-fn an_agent_works_on_whatever_standard_error_takes() {
+fn an_agent_does_not_depend_on_standard_error() {
     let (_reader, blocked) = blocked();
     for stderr in [Stdio::from(full()), broken().into(), blocked.into()] {
         let mut agent = Unheard::start(stderr, &["--log=trace", "--sample-interval=100ms"]);

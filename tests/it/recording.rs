@@ -38,7 +38,7 @@ impl Drop for Recorder {
 }
 
 #[test]
-fn an_agent_records_until_it_ends_and_goes_on_after_a_failure() {
+fn an_agent_records_until_it_ends_and_resumes_after_a_failure() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
     let _load = container.spawn(&Workload::Spin { threads: 1 });
@@ -96,7 +96,7 @@ fn replay(dir: &Path, args: &[&str]) -> String {
 }
 
 #[test]
-fn a_killed_recorder_leaves_what_it_wrote_and_the_next_one_goes_on() {
+fn a_killed_recorder_leaves_what_it_wrote_and_the_next_continues() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
     container.set_quota_usec(20_000, 100_000);

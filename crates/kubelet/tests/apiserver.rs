@@ -94,7 +94,7 @@ async fn a_static_pod_is_found_by_its_hash() {
 }
 
 #[tokio::test]
-async fn a_watch_that_ends_goes_on_where_the_last_bookmark_stood() {
+async fn a_watch_resumes_at_its_last_bookmark() {
     let (node, server) = cluster().await;
     let pods = node.start_known().await;
     requests(&server, 2).await;

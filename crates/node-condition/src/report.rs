@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_the_right_it_asks_less_and_less_often_and_goes_on_when_granted() {
+    async fn without_permission_it_retries_less_often_and_resumes_when_granted() {
         let directory = tempfile::tempdir().unwrap();
         let (server, mut reporter) = start(&directory).await;
         server.forbid_node_patches(true);

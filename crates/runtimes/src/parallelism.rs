@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn go_follows_its_limit_whatever_gomaxprocs_says() {
+    fn gomaxprocs_does_not_change_whether_go_follows_its_limit() {
         let go = |version: &str, settings: &[(&str, &str)]| {
             go_follows_limit(&runtime(Language::Go, version, settings), "")
         };

@@ -138,7 +138,7 @@ fn on_v1_the_configured_rule_gives_the_weight() {
 }
 
 #[test]
-fn on_v2_shares_are_those_of_the_request_whatever_the_runtime() {
+fn on_v2_shares_are_those_of_the_request_with_any_runtime() {
     // Requests whose weights correspond to many share values.
     let requests = [3, 7, 33, 101, 333, 1000, 1234, 7777, 31_999, 255_999];
     for rule in WeightRule::ALL {

@@ -121,7 +121,7 @@ mod tests {
         writer.join().unwrap().unwrap();
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || sender.send(token.read()));
-        // Without a writer, opening the pipe again would wait for ever.
+        // Without a writer, opening the pipe again would block.
         let again = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(again.unwrap(), "Bearer piped");
     }

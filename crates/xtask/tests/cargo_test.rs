@@ -39,7 +39,7 @@ fn run_in(directory: &Path) -> (bool, Summary, String) {
 }
 
 #[test]
-fn a_run_goes_on_after_a_failed_target_and_lists_what_failed() {
+fn a_run_continues_after_a_failed_target_and_lists_it() {
     let directory = crate_with_failing_tests();
     let (succeeded, summary, output) = run_in(directory.path());
     assert!(!succeeded, "{output}");

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_of_data_whatever_the_names() {
+    fn an_event_is_one_line_of_data_with_any_name() {
         let mut frame = Frame { at_ms: 7, ..Frame::default() };
         frame.node.name = "a\n\ndata: b\r".to_owned();
         let event = String::from_utf8(event(&frame).text.to_vec()).unwrap();

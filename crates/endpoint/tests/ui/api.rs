@@ -284,7 +284,7 @@ fn next_frame(reader: &mut BufReader<TcpStream>) -> u64 {
 }
 
 #[test]
-fn a_stream_begins_with_the_latest_frame_and_goes_on_with_each_new_one() {
+fn a_stream_begins_with_the_latest_frame_and_has_each_new_one() {
     let server = Server::start(2, true).ten_seconds();
     let (head, mut events) = stream(&server);
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");

@@ -279,7 +279,7 @@ fn the_table_can_be_filtered_sorted_and_paused() {
 }
 
 #[test]
-fn a_pause_holds_the_figures_whatever_key_is_pressed() {
+fn a_pause_holds_the_figures_when_other_keys_are_pressed() {
     let server = Server::start(16, true).ten_seconds();
     let browser = Browser::start();
     browser.open(&format!("http://{}/", server.address));

@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn planning_is_deterministic_whatever_the_order_of_the_pods(
+    fn the_order_of_the_pods_does_not_change_the_plan(
         world in any_world(), events in prop::collection::vec(any_event(), 1..24),
     ) {
         play(world, &events, |world, plan| {

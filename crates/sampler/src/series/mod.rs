@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_goes_on_in_the_same_series() {
+    fn a_restart_continues_the_same_series() {
         let mut table = Table::<ContainerSeries>::default();
         let first = table.attach(identity("app"), pod(1), true);
         table.get_mut(first).add(&deltas(5, 0, 0), false);
