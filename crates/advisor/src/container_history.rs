@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use analysis::{
     BurstForecast, CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady,
-    THROTTLED_SHARE, UsageTrace, Window, memory_advice,
+    THROTTLED_SHARE, UsageTrace, Window, may_be_throttled_by_ancestor, memory_advice,
 };
 use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
@@ -27,10 +27,6 @@ const EVALUATE_EVERY: Duration = Duration::from_secs(60);
 const UNTHROTTLED: Duration = Duration::from_secs(3);
 /// Minimum use of a window that is worth a trace, cores.
 const BUSY_CORES: f64 = 0.001;
-
-/// Divisor of the throttled time above a container: the container must have used more than the
-/// quotient for that time to be its own. Eight threads under a quota of 20 ms use a fortieth.
-const HARDLY: u64 = 200;
 
 /// Sums that fade over time.
 #[derive(Debug, Default)]
@@ -126,7 +122,7 @@ impl ContainerHistory {
         let gained = |of: fn(&LastCounters) -> u64| of(&now).saturating_sub(of(&then));
         let used_ns = gained(|last_counters| last_counters.used_ns);
         let ancestor_ns = Some(gained(|last_counters| last_counters.ancestor_ns))
-            .filter(|&time_ns| may_be_its_own(time_ns, used_ns));
+            .filter(|&time_ns| may_be_throttled_by_ancestor(time_ns, used_ns));
         let ancestor_ns = ancestor_ns.unwrap_or(0);
         let window = Window {
             used_ns,
@@ -363,12 +359,6 @@ fn spec(row: SpecRow, identity: &ContainerIdentity) -> Spec {
         is_guaranteed: identity.qos_class == "Guaranteed",
         is_exclusive_class: matches!(&*identity.cpu_qos, "LSE" | "LSR"),
     }
-}
-
-/// Before Linux 6.6 only the sum over everything below the ancestor is known: a container that
-/// hardly ran has no part in it.
-fn may_be_its_own(throttled_ns: u64, used_ns: u64) -> bool {
-    used_ns > throttled_ns / HARDLY
 }
 
 fn share(part: f64, whole: f64) -> Option<f64> {

@@ -37,4 +37,4 @@ pub use request::{LEAST_REQUEST_CORES, LEAST_REQUEST_PART, REQUEST_AFTER_SECONDS
 pub use rules::{THROTTLED_SHARE, findings};
 pub use usage::Usage;
 pub use usage_trace::{READ_EVERY_NS, READINGS, UsageTrace, UsageTraces};
-pub use window::{DEFAULT_PERIOD_NS, Window};
+pub use window::{DEFAULT_PERIOD_NS, Window, may_be_throttled_by_ancestor};

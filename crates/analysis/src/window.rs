@@ -91,3 +91,15 @@ fn phase(number: u64) -> f64 {
 /// Tolerance in threads: ticks of the clock and the sampler must not show up as an additional
 /// thread.
 const TOLERANCE: f64 = 0.1;
+
+/// Divisor of the throttled time above a container: the container must have used more than the
+/// quotient for that time to be its own. Eight threads under a quota of 20 ms use a fortieth.
+const HARDLY: u64 = 200;
+
+/// Whether time throttled by an ancestor can be that of a container that used this CPU time
+/// meanwhile. Before Linux 6.6 only the sum over everything below the ancestor is known: a
+/// container that hardly ran has no part in it.
+#[must_use]
+pub fn may_be_throttled_by_ancestor(throttled_ns: u64, used_ns: u64) -> bool {
+    used_ns > throttled_ns / HARDLY
+}

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use analysis::may_be_throttled_by_ancestor;
 use colocation::{Overload, PodBurst, QuotaScaler, Scaling as Step, ScalingSettings, overload};
 use snapshot::ContainerRow;
 
@@ -55,8 +56,11 @@ impl Throttling {
         }
     }
 
-    fn has_grown_since(self, before: Self) -> bool {
-        self.periods > before.periods || self.ancestor_ns > before.ancestor_ns
+    /// Whether the container was throttled since `before`, while it used this CPU time.
+    fn has_grown_since(self, before: Self, used_ns: u64) -> bool {
+        let ancestor_ns = self.ancestor_ns.saturating_sub(before.ancestor_ns);
+        self.periods > before.periods
+            || ancestor_ns > 0 && may_be_throttled_by_ancestor(ancestor_ns, used_ns)
     }
 }
 
@@ -245,7 +249,7 @@ impl Scaled {
         let used_ns = now.used_ns.saturating_sub(std::mem::replace(&mut self.used_ns, now.used_ns));
         let cores = used_ns as f64 / elapsed.as_nanos() as f64;
         let before = std::mem::replace(&mut self.throttling, now.throttling);
-        let throttled = now.throttling.has_grown_since(before);
+        let throttled = now.throttling.has_grown_since(before, used_ns);
         let used = cores / now.limit_cores();
         let pool = overload(used_share, THRESHOLD);
         match self.scaler.tick(elapsed, used, throttled, pool, base, self.quota) {
@@ -325,6 +329,18 @@ mod tests {
         assert_eq!(quota(1, 500), None, "not throttled");
         assert_eq!(quota(2, 501), Some(120_000));
         assert_eq!(quota(3, 501), Some(120_000), "not throttled any more");
+    }
+
+    #[test]
+    fn an_idle_container_has_no_part_in_the_throttling_of_its_pod() {
+        let (mut scaling, start) = (Scaling::default(), Instant::now());
+        for second in 0..3 {
+            let throttling = Throttling { periods: 0, ancestor_ns: second * 500_000_000 };
+            let idle = Scalable { throttling, used_ns: second * 2_000_000, ..scalable(second) };
+            let read_at = start + Duration::from_secs(second);
+            let measured = Measured { now: read_at, read_at, used_share: Some(0.1) };
+            assert!(scaling.tick(vec![idle], measured).quotas.is_empty(), "second {second}");
+        }
     }
 
     #[test]
