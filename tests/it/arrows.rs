@@ -1,5 +1,5 @@
 //! Checks the dependencies between crates against the manifests, the sizes of their closures, and
-//! the bans of the pure crates.
+//! the ban that pure crates and modules share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -297,7 +297,13 @@ const NOT_NEEDED: &[&str] = &["aya", "hyper", "kube", "rustls", "tokio", "tonic"
 /// Foreign crates without IO.
 const PURE_MAY_USE: &[&str] = &["arc-swap", "serde", "serde_json", "thiserror"];
 
-/// Items that a pure crate's `.clippy.toml` must ban, each with a line that must trigger the lint.
+/// Pure modules of crates that are not pure.
+const PURE_MODULES: &[&str] = &["crates/node-condition/src/rule.rs"];
+
+/// What turns the ban on in a pure crate or module.
+const BAN: &str = "#![deny(clippy::disallowed_methods, clippy::disallowed_types)]";
+
+/// Items that the workspace's `.clippy.toml` must ban, each with a line that must trigger the lint.
 const BANNED: &[(&str, &str)] = &[
     ("std::fs::canonicalize", "let _ = std::fs::canonicalize(\"\");"),
     ("std::fs::copy", "let _ = std::fs::copy(\"\", \"\");"),
@@ -397,18 +403,33 @@ fn tests_of_metrics_and_sampler_build_no_network_tls_or_ebpf() {
 }
 
 #[test]
-fn pure_crates_ban_io_and_clocks_by_a_lint_that_fires() {
-    for krate in CRATES.iter().filter(|krate| krate.pure) {
-        let config = Path::new("crates").join(krate.name).join(".clippy.toml");
-        let warnings = clippy_of_probe(&config);
-        for (path, line) in BANNED {
-            let named = format!("`{path}`");
-            assert!(
-                warnings.contains(&named),
-                "{}: does not ban {path}, as in {line}\n{warnings}",
-                config.display()
-            );
+fn pure_crates_and_modules_turn_the_ban_on() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pure = CRATES.iter().filter(|krate| krate.pure);
+    let crates = pure.map(|krate| format!("crates/{}/src/lib.rs", krate.name));
+    for path in crates.chain(PURE_MODULES.iter().map(ToString::to_string)) {
+        let source = fs::read_to_string(root.join(&path)).unwrap();
+        assert!(source.lines().any(|line| line == BAN), "{path} is pure: add {BAN}");
+    }
+}
+
+#[test]
+fn the_workspace_has_one_list_of_banned_items() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for entry in fs::read_dir(root.join("crates")).unwrap() {
+        for name in [".clippy.toml", "clippy.toml"] {
+            let own = entry.as_ref().unwrap().path().join(name);
+            assert!(!own.exists(), "{} hides the workspace's list", own.display());
         }
+    }
+}
+
+#[test]
+fn the_ban_on_io_and_clocks_fires() {
+    let warnings = clippy_of_probe();
+    for (path, line) in BANNED {
+        let named = format!("`{path}`");
+        assert!(warnings.contains(&named), "{path} is not banned, as in {line}\n{warnings}");
     }
 }
 
@@ -449,17 +470,20 @@ fn closure(name: &str, kinds: &str) -> BTreeSet<String> {
     packages.filter(|package| !package.is_empty()).map(str::to_owned).collect()
 }
 
-/// Clippy's output for a crate that uses all banned items, with the given configuration.
-fn clippy_of_probe(config: &Path) -> String {
+/// Clippy's output for a pure crate that uses all banned items, with the workspace's configuration.
+/// The lints only warn, so that it reports all items.
+fn clippy_of_probe() -> String {
     let probe = tempfile::tempdir().unwrap();
     let manifest =
         "[package]\nname = \"probe\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
     let lines: String = BANNED.iter().map(|(_, line)| format!("    {line}\n")).collect();
     fs::create_dir(probe.path().join("src")).unwrap();
     fs::write(probe.path().join("Cargo.toml"), manifest).unwrap();
-    fs::write(probe.path().join("src/lib.rs"), format!("pub fn probe() {{\n{lines}}}\n")).unwrap();
-    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(config), probe.path().join(".clippy.toml"))
-        .unwrap_or_else(|error| panic!("{}: {error}", config.display()));
+    let ban = BAN.replace("deny", "warn");
+    let source = format!("{ban}\npub fn probe() {{\n{lines}}}\n");
+    fs::write(probe.path().join("src/lib.rs"), source).unwrap();
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join(".clippy.toml");
+    fs::copy(config, probe.path().join(".clippy.toml")).unwrap();
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["clippy", "--offline", "--quiet"]).current_dir(probe.path());
     let output = cargo.env("CARGO_TARGET_DIR", probe.path().join("target")).output().unwrap();

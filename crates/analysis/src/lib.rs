@@ -3,6 +3,8 @@
 //!
 //! Pure functions of the windows; time is the length of the windows.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod burst;
 mod cpu;
 mod demand;

@@ -5,6 +5,8 @@
 //! [`NodeSnapshot`](snapshot::NodeSnapshot), and the results are values that another crate writes
 //! to cgroups.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod budget;
 mod burst;
 mod controller;

@@ -1,5 +1,7 @@
 //! Text of an error with its causes, for messages and the log.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 /// An error and its causes on one line: `a: b: c`.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

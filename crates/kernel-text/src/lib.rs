@@ -3,6 +3,8 @@
 //! All functions take text or bytes, and return values with the unit in the name. This crate opens
 //! no file and reads no clock. A key that the kernel did not print is `None`, never zero.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod cgroup_version;
 mod cpu_list;
 mod cpu_place;

@@ -4,6 +4,8 @@
 //! [`PodIndex`]), and the decoder of the pod list ([`read_pod_list`]). This crate opens no file and
 //! no connection, and reads no clock; crate `kubelet` fills the values.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod decode;
 mod exclusive;
 mod index;

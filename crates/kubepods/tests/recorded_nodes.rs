@@ -1,8 +1,6 @@
 //! Grammar and join on recordings of real nodes (`tests/fixtures` of the repository). The runtime's
 //! own list of containers (`containers.tsv`) is the expected result for paths and `/pods`.
 
-#![expect(clippy::disallowed_types, reason = "a test reads its own data")]
-
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;

@@ -1,5 +1,7 @@
 //! State of the condition, from readings of the node's contention. Pure.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -4,6 +4,8 @@
 //! come out. No I/O and no clock: ages, sets and texts are arguments. Crate `pinning` carries the
 //! steps out.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod best_effort;
 mod plan;
 mod pod;

@@ -85,7 +85,6 @@ fn vectors() -> Result<Vec<Vector>, String> {
 
 /// Cargo runs a test in its crate's directory, so a relative path may also be relative to the
 /// workspace root.
-#[expect(clippy::disallowed_methods, reason = "a test reads its own data")]
 fn read(file: &Path) -> std::io::Result<String> {
     let from_root =
         || std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file));

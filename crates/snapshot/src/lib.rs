@@ -4,6 +4,8 @@
 //! Plain values. The sampler and the trace fill them; metrics, advice and the other consumers only
 //! read them and never access the kernel.
 
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
 pub mod labels;
 mod limit;
 mod node;
