@@ -11,7 +11,6 @@ use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
 use creation::{Placing, Users};
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
-use error_text::chain;
 use events::Events;
 use kubelet::{PodService, Pods};
 use metrics::{AgentMetrics, Build, Exposition};
@@ -21,6 +20,7 @@ use sampler::Sampler;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+use watchdog::errors::chain;
 use watchdog::{JoinedThread, Part, Watchdog, Worker, keep_running};
 use yielding::Resizes;
 

@@ -7,11 +7,11 @@ use advisor::Advisor;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use colocation::Settings;
-use error_text::chain;
 use pinning::{DrainRequest, Exclusive};
 use reporting::ColocationReporter;
 use snapshot::{NodeSnapshot, Published, ScaledQuotas};
 use timeline::Timeline;
+use watchdog::errors::chain;
 use watchdog::{JoinedThread, Part};
 use yielding::{ActorConfig, BurstSettings, Error, Inputs, Resizes, Switch};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use apiserver::{ApiServerConnection, ConfigError};
 use cgroupfs::{Hierarchy, node};
 use endpoint::Identity;
-use error_text::chain;
+use watchdog::errors::chain;
 
 use crate::config::{Config, PinningMode};
 use crate::exit::Failure;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use error_text::chain;
 use node_condition::NodeCondition;
 use snapshot::{NodeSnapshot, Published};
+use watchdog::errors::chain;
 
 use crate::agent::Shared;
 use crate::exit::Failure;

@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 
 use ::doctor::{Acting, DoctorReport};
-use error_text::chain;
 use kubelet::ConfigError;
+use watchdog::errors::chain;
 
 use crate::agent::online_cpus;
 use crate::cli::DoctorArgs;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use error_text::chain;
 use kubelet::Pods;
 use pinning::{
     Admission, DrainConfig, NodeConfig, NodePods, Pinner, PinnerConfig, PinningThread, Scope,
@@ -14,6 +13,7 @@ use pinning_commands::{NodeTopology, TopologySources};
 use reporting::PinningReporter;
 use serde_json::Value;
 use watchdog::Part;
+use watchdog::errors::chain;
 
 use crate::agent::Shared;
 use crate::check::{check_machine, hierarchy};

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use error_text::chain;
 use metrics::AgentMetrics;
 use sched_trace::{Options, Wiring, not_in_force};
 use tokio::sync::oneshot;
+use watchdog::errors::chain;
 use watchdog::{Part, Worker};
 
 use crate::config::{Config, SchedTraceMode};

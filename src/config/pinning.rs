@@ -1,8 +1,8 @@
 //! Meaning of the pinning options.
 
-use error_text::chain;
 use kernel_text::CpuSet;
 use placement::{NumaStrategy, Profiles, Settings};
+use watchdog::errors::chain;
 
 use super::Options;
 use super::modes::NumaStrategyName;

@@ -7,9 +7,9 @@ use ::injection::InjectionRules;
 use apiserver::ApiServerConfig;
 use console::log::LogFilter;
 use endpoint::TlsFiles;
-use error_text::chain;
 use kubelet::{ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 use metrics::catalogue::Selection;
+use watchdog::errors::chain;
 
 use super::families::selection;
 use super::injection;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use console::Failure;
-use error_text::chain;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -24,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use watchdog::errors::chain;
 
 use crate::address::{AgentAddress, Scheme};
 use crate::args::AgentArgs;

@@ -2,11 +2,11 @@
 //! privileges.
 
 use cgroupfs::node::{self, Psi};
-use error_text::chain;
 use kernel_text::CgroupVersion;
 use rustix::thread::CapabilitySet;
 use sched_trace::SchedTrace;
 use snapshot::{ContainerRow, Threads};
+use watchdog::errors::chain;
 
 use super::examination::{Cgroups, Examination};
 use super::finding::Finding;

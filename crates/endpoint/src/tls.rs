@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use error_text::chain;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tls_client::FileStamp;
+use watchdog::errors::chain;
 
 /// Certificate and key of the endpoint, as PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]

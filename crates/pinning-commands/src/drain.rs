@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use console::Failure;
-use error_text::chain;
 use pinning::{DrainConfig, DrainOutcome, Error};
+use watchdog::errors::chain;
 
 /// Returns all exclusive CPUs to the shared pool, waiting up to `timeout` for a running agent to
 /// release the lock. Returns the outcome as text.

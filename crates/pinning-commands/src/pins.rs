@@ -2,9 +2,9 @@
 
 use anyhow::Context;
 use console::{Failure, output, table};
-use error_text::chain;
 use pinning::{Checkpoint, NodeConfig, Pin, Rejection};
 use serde::{Deserialize, Serialize};
+use watchdog::errors::chain;
 use yielding::Restricted;
 
 use crate::drain::failure;

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::Context;
 use console::{Failure, output, table};
-use error_text::chain;
 use kernel_text::CpuSet;
 use pinning::{Checkpoint, CpuManagerState, Machine};
 use placement::{CoreKind, Cpu};
 use serde::Serialize;
+use watchdog::errors::chain;
 
 use crate::drain::failure;
 

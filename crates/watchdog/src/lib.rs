@@ -5,6 +5,7 @@
 //! not act on a part. A part that may panic runs in [`keep_running`], which starts it again.
 
 mod checks;
+pub mod errors;
 mod restart;
 mod worker;
 

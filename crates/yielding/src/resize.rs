@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use colocation::burst_usec_before_resize;
-use error_text::chain;
 use kernel_text::CgroupVersion;
 use kubepods::path::CgroupPath;
+use watchdog::errors::chain;
 
 use crate::checkpoint::is_divided;
 use crate::setting::{self, Kind};

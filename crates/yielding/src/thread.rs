@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use error_text::chain;
 use watchdog::JoinedThread;
+use watchdog::errors::chain;
 
 use crate::actor::{Actor, ActorConfig, Report, all_cpus};
 use crate::checkpoint::{Checkpoint, take_lock};

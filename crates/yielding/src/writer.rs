@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use error_text::chain;
 use kernel_text::CgroupVersion;
 use kubepods::PodIndex;
 use state_dir::Lock;
+use watchdog::errors::chain;
 
 use crate::actor::{ActorConfig, Mode, Switch, all_cpus};
 use crate::checkpoint::{Checkpoint, Key, Written, directory, take_lock};

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use error_text::chain;
 use kubepods::Reported;
 use tokio::time::sleep;
+use watchdog::errors::chain;
 
 use super::schedule::jittered;
 use super::{Beat, Shared};

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use error_text::chain;
+use watchdog::errors::chain;
 
 use crate::cause::Cause;
 use crate::source::{SourceError, SourceName};

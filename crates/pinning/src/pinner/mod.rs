@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
-pub(crate) use error_text::chain;
 use kernel_text::CpuSet;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::{Holding, Kubelet, Pod, Profiles, Reason, Settings, Uid};
+pub(crate) use watchdog::errors::chain;
 
 use crate::admission::State;
 use crate::drain_request::{DrainRequest, is_lock_of, take_lock};
