@@ -11,11 +11,10 @@ use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
 use creation::{Placing, Users};
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
-use events::Events;
 use kubelet::{PodService, Pods};
 use metrics::{AgentMetrics, Build, Exposition};
-use node_condition::NodeCondition;
 use pinning::{Admission, PinningThread};
+use reporting::{EventSender, Events, NodeCondition};
 use sampler::Sampler;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use tokio::sync::{Notify, oneshot};
@@ -238,7 +237,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) metrics: Arc<AgentMetrics>,
     pub(crate) watchdog: Watchdog,
     /// `None` without `--events`.
-    pub(crate) events: Option<events::Sender>,
+    pub(crate) events: Option<EventSender>,
     /// Bursts in force, for the hook of the container runtime.
     pub(crate) resizes: Resizes,
 }

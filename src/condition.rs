@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use node_condition::NodeCondition;
+use reporting::NodeCondition;
 use snapshot::{NodeSnapshot, Published};
 use watchdog::errors::chain;
 

@@ -116,8 +116,6 @@ const CRATES: &[Crate] = &[
             "watchdog",
         ],
     ),
-    io("events", &["apiserver", "colocation", "metrics", "pinning", "watchdog"]),
-    io("node-condition", &["apiserver", "metrics", "snapshot", "watchdog"]),
     io(
         "injection",
         &[
@@ -165,11 +163,12 @@ const CRATES: &[Crate] = &[
     io(
         "reporting",
         &[
+            "apiserver",
             "colocation",
-            "events",
             "kernel-text",
             "metrics",
             "pinning",
+            "snapshot",
             "timeline",
             "watchdog",
             "yielding",
@@ -235,14 +234,12 @@ const CRATES: &[Crate] = &[
             "demo",
             "doctor",
             "endpoint",
-            "events",
             "injection",
             "kernel-text",
             "kubectl-plugin",
             "kubelet",
             "kubepods",
             "metrics",
-            "node-condition",
             "nri",
             "pinning",
             "pinning-commands",
@@ -294,7 +291,7 @@ const PURE_MAY_USE: &[&str] = &["arc-swap", "serde", "serde_json", "thiserror"];
 
 /// Pure modules of crates that are not pure.
 const PURE_MODULES: &[&str] =
-    &["crates/node-condition/src/rule.rs", "crates/watchdog/src/errors.rs"];
+    &["crates/reporting/src/node_condition/rule.rs", "crates/watchdog/src/errors.rs"];
 
 /// What turns the ban on in a pure crate or module.
 const BAN: &str = "#![deny(clippy::disallowed_methods, clippy::disallowed_types)]";

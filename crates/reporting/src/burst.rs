@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use events::Burst;
 use metrics::BurstMetrics;
 use yielding::{BurstChange, BurstReport, Bursting, Mode};
 
 use crate::colocation::{Seen, export_writes};
+use crate::events::Burst;
 
 /// Logs the changes of a pass.
 pub(crate) fn log(seen: &mut Seen, report: &BurstReport) {

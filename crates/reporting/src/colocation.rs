@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use colocation::Step;
-use events::Sender;
 use metrics::AgentMetrics;
 use timeline::{BestEffort, Colocation, ContainerName, Timeline};
 use watchdog::Part;
 use yielding::{BestEffortReport, Mode, Report, Round, Writes};
 
 use crate::burst::{self, Bursts, ScaledQuotaEvents};
+use crate::events::EventSender;
 
 /// Reports the passes over best-effort pods and bursts: to the log, the metrics and the views, and
 /// as Events.
 #[derive(Debug)]
 pub struct ColocationReporter {
     metrics: Arc<AgentMetrics>,
-    events: Option<Sender>,
+    events: Option<EventSender>,
     timeline: Option<Timeline>,
     interval: Duration,
     best_effort_seen: Seen,
@@ -33,7 +33,7 @@ impl ColocationReporter {
     #[must_use]
     pub fn new(
         metrics: Arc<AgentMetrics>,
-        events: Option<Sender>,
+        events: Option<EventSender>,
         timeline: Option<Timeline>,
         interval: Duration,
     ) -> Self {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use events::{PinningEvents, Sender};
 use kernel_text::CpuSet;
 use metrics::{AgentMetrics, PinningMetrics};
 use pinning::{PassReport, PinningStatus, Round};
 use watchdog::Part;
+
+use crate::events::{EventSender, PinningEvents};
 
 /// Reports the passes over the cpusets: to the log, the metrics, and as Events.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub struct PinningReporter {
 impl PinningReporter {
     /// A reporter; `events` is `None` without `--events`.
     #[must_use]
-    pub fn new(metrics: Arc<AgentMetrics>, events: Option<Sender>) -> Self {
+    pub fn new(metrics: Arc<AgentMetrics>, events: Option<EventSender>) -> Self {
         Self { metrics, events: events.map(PinningEvents::new), status: None }
     }
 

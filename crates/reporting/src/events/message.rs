@@ -4,7 +4,7 @@ use colocation::{Step, Suggestion};
 use k8s_openapi::api::core::v1::ObjectReference;
 use pinning::{Decision, PinningStatus, PodOutcome};
 
-use crate::Burst;
+use super::Burst;
 
 /// One event, without its time and count.
 #[derive(Debug, Clone, PartialEq)]

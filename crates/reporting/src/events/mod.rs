@@ -1,6 +1,5 @@
 //! Kubernetes Events about decisions of pinning and co-location, if `--events` is set. Best effort,
-//! rate-limited, and never delaying the decisions themselves. Separate from `pinning` and
-//! `colocation`, which therefore need no client of the API server.
+//! rate-limited, and never delaying the decisions themselves.
 
 mod message;
 mod publisher;
@@ -27,7 +26,7 @@ const ROUND: Duration = Duration::from_secs(30);
 
 /// The publisher of Events. Dropping it ends the publisher and discards the queue.
 pub struct Events {
-    sender: Sender,
+    sender: EventSender,
     publishing: JoinHandle<()>,
 }
 
@@ -53,25 +52,25 @@ impl Events {
         let beat = watchdog.watch(Part::Events, ROUND);
         let publishing =
             tokio::spawn(publish(publisher, Arc::clone(&queue), Arc::clone(&metrics), beat));
-        Ok(Self { sender: Sender { node: node.into(), queue, metrics }, publishing })
+        Ok(Self { sender: EventSender { node: node.into(), queue, metrics }, publishing })
     }
 
     /// A sender into the publisher's queue.
     #[must_use]
-    pub fn sender(&self) -> Sender {
+    pub fn sender(&self) -> EventSender {
         self.sender.clone()
     }
 }
 
 /// Queues messages for the publisher; never waits. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Sender {
+pub struct EventSender {
     node: Arc<str>,
     queue: Arc<Queue>,
     metrics: Arc<AgentMetrics>,
 }
 
-impl Sender {
+impl EventSender {
     /// Queues a suggestion for the owner of the pod that waits. `uid` is the pod's.
     pub fn suggest(&self, uid: &str, suggestion: &Suggestion) {
         if let Some(message) = Message::of_suggestion(uid, suggestion) {
@@ -80,13 +79,13 @@ impl Sender {
     }
 
     /// Queues a message about the node: its best-effort pods took another step.
-    pub fn best_effort(&self, step: Step, reason: &str) {
+    pub(crate) fn best_effort(&self, step: Step, reason: &str) {
         self.say(Message::of_step(&self.node, step, reason));
     }
 
     /// Queues a message for a pod's owner: a container's limit begins to burst or no longer bursts,
     /// or its quota is above its limit or no longer is.
-    pub fn burst(&self, [namespace, pod, uid]: [&str; 3], burst: &Burst<'_>) {
+    pub(crate) fn burst(&self, [namespace, pod, uid]: [&str; 3], burst: &Burst<'_>) {
         self.say(Message::of_burst([namespace, pod, uid], burst));
     }
 
@@ -99,7 +98,7 @@ impl Sender {
 
 /// Change of a container's burst or scaled quota.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Burst<'a> {
+pub(crate) enum Burst<'a> {
     /// Start of the container's burst.
     Begins {
         /// Name of the container.
@@ -136,21 +135,20 @@ pub enum Burst<'a> {
 
 /// Events about pinning.
 #[derive(Debug)]
-pub struct PinningEvents {
-    sender: Sender,
+pub(crate) struct PinningEvents {
+    sender: EventSender,
     /// Whether cpusets were written after the last pass; `None` before the first pass.
     enforcing: Option<bool>,
 }
 
 impl PinningEvents {
     /// Events through this sender.
-    #[must_use]
-    pub fn new(sender: Sender) -> Self {
+    pub(crate) fn new(sender: EventSender) -> Self {
         Self { sender, enforcing: None }
     }
 
     /// Queues the messages about a pass. Never waits.
-    pub fn report(&mut self, report: &PassReport) {
+    pub(crate) fn report(&mut self, report: &PassReport) {
         let decided = report.decisions.iter().filter_map(Message::of);
         decided.for_each(|message| self.sender.say(message));
         let enforcing = report.status == PinningStatus::Enforcing;

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use metrics::AgentMetrics;
 use serde_json::{Value, json};
 
-use crate::rule::{State, Status};
+use super::rule::{State, Status};
 
 /// Type of the condition.
 const TYPE: &str = "CPUContention";
