@@ -9,7 +9,7 @@ use advisor::Advisor;
 use anyhow::Context;
 use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
-use creation::{Placing, Users};
+use creation::{Placing, Users, variables};
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
 use kubelet::{PodService, Pods};
 use metrics::{AgentMetrics, Build, Exposition};
@@ -334,13 +334,13 @@ impl Shared<'_> {
             let online_cpus = online_cpus(&options.sys_root);
             let (pods, metrics) = (self.pods.clone(), Arc::clone(&self.metrics));
             let injector =
-                injection::injector(rules, online_cpus, &pods, advisor, Arc::clone(&metrics));
+                variables::injector(rules, online_cpus, &pods, advisor, Arc::clone(&metrics));
             let injector = Arc::new(Mutex::new(injector));
             let (advisor, beat) =
-                (advisor.clone(), self.watchdog.watch(Part::Injection, injection::ROUND));
+                (advisor.clone(), self.watchdog.watch(Part::Injection, variables::ROUND));
             let beat = move |every| beat.beat(every);
             let injected = Arc::downgrade(&injector);
-            tokio::spawn(injection::follow(injected, pods, advisor, metrics, beat));
+            tokio::spawn(variables::follow(injected, pods, advisor, metrics, beat));
             injector
         };
         let users = Users {

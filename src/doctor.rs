@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use ::doctor::{Acting, DoctorReport};
+use creation::variables;
 use kubelet::ConfigError;
 use watchdog::errors::chain;
 
@@ -35,7 +36,7 @@ pub(crate) async fn examine(config: &Config) -> Result<DoctorReport, Failure> {
         |hierarchy| sampler_config(config, hierarchy),
         |pod| {
             let rules = config.injection.iter();
-            rules.flat_map(|rules| injection::variables_of_pod(rules, online_cpus, pod)).collect()
+            rules.flat_map(|rules| variables::of_pod(rules, online_cpus, pod)).collect()
         },
     );
     examination.await.map_err(|error| match error.downcast::<ConfigError>() {

@@ -1,6 +1,6 @@
 //! Meaning of the options about the environment of new containers.
 
-use ::injection::{InjectionRules, checked_profiles};
+use creation::variables::{InjectionRules, checked_profiles};
 
 use super::Options;
 use super::modes::{InjectEnvMode, NriMode};

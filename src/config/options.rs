@@ -10,6 +10,8 @@ use std::time::Duration;
 use clap::builder::{OsStr, Resettable};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches as _};
 use console::log::LogFormat;
+use creation::variables::InjectProfile;
+use placement::{Authorization, Profile};
 use serde::{Deserialize, Serialize};
 
 use super::modes::{
@@ -20,8 +22,6 @@ use super::range::Within as _;
 use super::record_dir::RECORDING_SIZE;
 use super::sources::variable;
 use super::{ByteSize, HumanDuration, RecordDir};
-use ::injection::InjectProfile;
-use placement::{Authorization, Profile};
 
 /// Every option of `run` and `check-config`. The name of a field is that of the option:
 /// `sample_interval` is the flag `--sample-interval`, the variable `CPUWARDEN_SAMPLE_INTERVAL` and

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ::injection::InjectionRules;
 use apiserver::ApiServerConfig;
 use console::log::LogFilter;
+use creation::variables::InjectionRules;
 use endpoint::TlsFiles;
 use kubelet::{ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 use metrics::catalogue::Selection;

@@ -55,7 +55,9 @@ const CRATES: &[Crate] = &[
     io(
         "creation",
         &[
-            "injection",
+            "advisor",
+            "analysis",
+            "kernel-text",
             "kubelet",
             "kubepods",
             "metrics",
@@ -114,19 +116,6 @@ const CRATES: &[Crate] = &[
             "timeline",
             "tls-client",
             "watchdog",
-        ],
-    ),
-    io(
-        "injection",
-        &[
-            "advisor",
-            "analysis",
-            "kernel-text",
-            "kubelet",
-            "kubepods",
-            "metrics",
-            "nri",
-            "placement",
         ],
     ),
     io(
@@ -234,7 +223,6 @@ const CRATES: &[Crate] = &[
             "demo",
             "doctor",
             "endpoint",
-            "injection",
             "kernel-text",
             "kubectl-plugin",
             "kubelet",

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use injection::Injector;
 use kubelet::RuntimeSource;
 use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
 use nri::{Creation, Events, Handler};
@@ -11,6 +10,7 @@ use yielding::Resizes;
 use crate::Users;
 use crate::placing::Placing;
 use crate::report::{container_of, sandbox_of};
+use crate::variables::Injector;
 
 /// Passes calls to their users. The report to the pod sources comes first, so that others find the
 /// pod.

@@ -8,13 +8,13 @@ mod handler;
 mod log;
 mod placing;
 mod report;
+pub mod variables;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
-use injection::Injector;
 use kubelet::RuntimeSource;
 use metrics::AgentMetrics;
 use nri::{Plugin, Stop};
@@ -24,6 +24,7 @@ use yielding::Resizes;
 use handler::Creations;
 use log::Log;
 pub use placing::Placing;
+use variables::Injector;
 
 /// Name of the plugin at the runtime.
 pub const NAME: &str = "cpuwarden";

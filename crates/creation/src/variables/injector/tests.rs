@@ -319,7 +319,7 @@ fn the_preview_of_a_listed_pod_has_the_values_of_its_start() {
         pod.actual_resources = (own.0).map(|_| pod.resources);
         pod.resources.cpu_limit_millis = own.0.map(|millis| 2 * millis);
         let rules = rules(false, Vec::new());
-        let preview = crate::variables_of_pod(&rules, Some(8), &pod);
+        let preview = crate::variables::of_pod(&rules, Some(8), &pod);
         let mut injector = injector_of(pod);
         // The sum of the limits that containers have, as the kubelet adds them up.
         let sum = (Some(500), Some(64));
@@ -340,7 +340,7 @@ fn the_share_of_the_memory_limit_is_that_of_the_options() {
     injector.rules.memory_share = 0.5;
     let creation = injector.create_container(opted_in(), with_limits("app", of));
     assert_eq!(env(&creation), ["GOMEMLIMIT=50MiB"]);
-    let preview = crate::variables_of_pod(&injector.rules, None, &pod);
+    let preview = crate::variables::of_pod(&injector.rules, None, &pod);
     assert_eq!(preview, ["shop/cart/app GOMEMLIMIT=50MiB"]);
     let twice = linux_of((None, Some(200)));
     injector.update_container(opted_in(), with_limits("app", of), twice);

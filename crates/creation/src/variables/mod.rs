@@ -1,4 +1,4 @@
-//! Environment variables for new containers, through the runtime's Node Resource Interface.
+//! Environment variables for new containers (`--inject-env`).
 
 mod container;
 mod injector;
@@ -111,11 +111,7 @@ fn listed(
 /// The variables that the containers of a listed pod would get on a node with this number of online
 /// CPUs, unless they set them themselves: `shop/cart/app GOMAXPROCS=1`.
 #[must_use]
-pub fn variables_of_pod(
-    rules: &InjectionRules,
-    online_cpus: Option<u64>,
-    pod: &Pod,
-) -> Vec<String> {
+pub fn of_pod(rules: &InjectionRules, online_cpus: Option<u64>, pod: &Pod) -> Vec<String> {
     let labels = pod.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
     let annotations = [&pod.injection.variables, &pod.injection.containers]
         .map(|annotation| annotation.as_deref());

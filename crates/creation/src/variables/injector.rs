@@ -12,10 +12,10 @@ use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources
 use nri::{Creation, Events, Handler};
 use tokio::sync::Notify;
 
-use crate::container::{
+use super::container::{
     Candidate, InjectedContainer, InjectedContainers, Limit, Listed, Resources, usable_cpus,
 };
-use crate::rules::InjectionRules;
+use super::rules::InjectionRules;
 
 type FindListed = Box<dyn Fn(&str, &str) -> Option<Listed> + Send>;
 
