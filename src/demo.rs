@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, anyhow};
 use demo::{DemoArgs, DemoView, Kubelet, Stage, Table};
-use top::{App, Live, Look};
-use top_commands::{Signals, show};
+use top::{App, Live, Look, Signals, show};
 
 use crate::agent::Agent;
 use crate::config::{Config, MetricsPreset, Options, PodSourceName, UiMode};

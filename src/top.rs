@@ -6,8 +6,8 @@ use std::io::IsTerminal as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use ::top::Shown;
 use agent_client::{AgentClient, DEFAULT_ADDRESS};
-use top_commands::Shown;
 
 use crate::cli::TopArgs;
 use crate::exit::Failure;
@@ -24,7 +24,7 @@ pub(crate) fn top(args: TopArgs) -> Result<(), Failure> {
     let is_once = args.once || !std::io::stdout().is_terminal();
     let runs_here = || TcpStream::connect_timeout(&DEFAULT_ADDRESS, CONNECT).is_ok();
     if args.address.is_some() || runs_here() {
-        top_commands::show_agent(AgentClient::new(&args.agent())?, Shown::default(), is_once)
+        ::top::show_agent(AgentClient::new(&args.agent())?, Shown::default(), is_once)
     } else {
         local::top(args, is_once)
     }

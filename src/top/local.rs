@@ -2,8 +2,7 @@
 
 use anyhow::{Context as _, anyhow};
 use timeline::Timeline;
-use top::{App, Live, Look, Source, Update};
-use top_commands::{Signals, advice, columns, show};
+use top::{App, Live, Look, Signals, Source, Update, advice, columns, show};
 
 use crate::agent::Agent;
 use crate::cli::TopArgs;

@@ -13,8 +13,7 @@ use replay::Page;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use timeline::{ContainerFrame, Frame, Rates};
-use top::{App, Look};
-use top_commands::{Signals, columns};
+use top::{App, Look, Signals, columns};
 
 use crate::{DemoArgs, DemoOutput, end};
 

@@ -8,8 +8,7 @@ use anyhow::Context as _;
 use console::{Failure, output, table};
 use kubelet::Pods;
 use serde_json::json;
-use top::Update;
-use top_commands::{advice, columns};
+use top::{Update, advice, columns};
 
 use crate::table::{LEGEND, Table};
 use crate::{DemoArgs, DemoOutput, Stage};

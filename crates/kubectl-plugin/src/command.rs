@@ -11,7 +11,7 @@ use agent_client::{AgentClient, PartArgs};
 use clap::{Args, Parser, Subcommand};
 use console::{Failure, stderr};
 use pinning_commands::{PinRow, show_rows};
-use top_commands::Shown;
+use top::Shown;
 
 use crate::advise::advise;
 use crate::cluster::Cluster;
@@ -199,7 +199,7 @@ fn top(of: &Of, wanted: Option<&str>, is_once: bool) -> Result<(), Failure> {
         Some(note) if is_once => stderr::say(note),
         note => shown.notes.extend(note),
     }
-    top_commands::show_agent(AgentClient::new(&agent.args)?, shown, is_once)
+    top::show_agent(AgentClient::new(&agent.args)?, shown, is_once)
 }
 
 /// The pods of the target, by their exact names.

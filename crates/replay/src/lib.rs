@@ -15,8 +15,7 @@ use clap::Args;
 use console::{Failure, HumanDuration, output, stderr};
 use recording::Recording;
 use timeline::Frame;
-use top::{App, Look, Playback, Source as _};
-use top_commands::{Signals, show};
+use top::{App, Look, Playback, Signals, Source as _, show};
 
 /// Width of the table that is not drawn on a terminal, columns.
 const WIDTH: usize = 120;

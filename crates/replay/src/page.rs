@@ -20,8 +20,7 @@ use timeline::{CpuFrame, KEPT, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConf
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
-use top::{Playback, Source as _, Update};
-use top_commands::Signals;
+use top::{Playback, Signals, Source as _, Update};
 use watchdog::Watchdog;
 
 use crate::Frames;

@@ -1,28 +1,37 @@
 //! The terminal view of a node: who is delayed, by what and by whom, second by second.
 //!
 //! [`App`] is the state of the view. It takes [`Update`]s of a [`Source`] and keys, and draws into
-//! a ratatui buffer; it does no IO. [`run`] connects it to a terminal, which it restores on return,
-//! on a panic, and when `stop` returns true. [`table`] is the same as plain text.
+//! a ratatui buffer; it does no IO. [`show`] connects it to this process's terminal until a signal
+//! comes; [`run`] restores the terminal on return, on a panic, and when `stop` returns true.
+//! [`table`] is the same as plain text. [`show_agent`] shows a running agent.
 
+mod agent;
 mod app;
 mod cause;
 mod columns;
+mod findings;
 mod history;
 mod keys;
 mod live;
 mod look;
+mod on_terminal;
 mod plain;
 mod playback;
 mod rows;
+mod signals;
 mod source;
 mod terminal;
 mod text;
 mod view;
 
+pub use agent::{Shown, show_agent};
 pub use app::App;
+pub use findings::advice;
 pub use live::Live;
 pub use look::Look;
+pub use on_terminal::{columns, show};
 pub use plain::table;
 pub use playback::{Playback, Position, Recording};
+pub use signals::Signals;
 pub use source::{Advice, Change, Control, Source, Update};
 pub use terminal::run;

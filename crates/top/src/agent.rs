@@ -9,11 +9,14 @@ use agent_client::{AgentClient, block_on};
 use console::{Failure, output};
 use timeline::{Frame, PairSeries, PodName, Points, Series};
 use tokio::task::JoinHandle;
-use top::{App, Look, Source, Update};
 
+use crate::app::App;
 use crate::findings::advice;
+use crate::look::Look;
 use crate::on_terminal::{columns, show};
+use crate::plain::table;
 use crate::signals::Signals;
+use crate::source::{Source, Update};
 
 /// Requests for the history, the best first: an earlier agent does not know `aggressors`.
 const HISTORIES: [&str; 2] = ["seconds=300&aggressors=6", "seconds=300"];
@@ -63,7 +66,7 @@ pub fn show_agent(client: AgentClient, shown: Shown, is_once: bool) -> Result<()
         if is_once {
             history(&client).await.into_iter().for_each(|update| app.apply(update));
             app.apply(Update::Frame(Box::new(first)));
-            output::show(&top::table(&app, columns()));
+            output::show(&table(&app, columns()));
             return Ok(());
         }
         let end = async {

@@ -3,7 +3,8 @@
 use advisor::AdviceReport;
 use analysis::{Finding, Severity};
 use serde_json::Value;
-use top::{Advice, Change};
+
+use crate::source::{Advice, Change};
 
 /// Findings in the form of the view.
 #[must_use]

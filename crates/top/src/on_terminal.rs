@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, anyhow};
 use console::{Failure, stderr};
 use tokio::task::JoinError;
-use top::{App, Source};
+
+use crate::app::App;
+use crate::source::Source;
+use crate::terminal;
 
 /// Width of tables that are not written to a terminal.
 const WIDTH: usize = 100;
@@ -27,7 +30,7 @@ pub async fn show(
     let mut viewing = {
         let stop = Arc::clone(&stop);
         tokio::task::spawn_blocking(move || {
-            top::run(&mut app, &mut source, || stop.load(Ordering::Relaxed))
+            terminal::run(&mut app, &mut source, || stop.load(Ordering::Relaxed))
         })
     };
     let ended = tokio::select! {
