@@ -3,9 +3,9 @@
 
 use std::process::ExitCode;
 
-use ::doctor::{Acting, DoctorReport};
 use creation::variables;
 use kubelet::ConfigError;
+use node_commands::doctor::{self, Acting, DoctorReport};
 use watchdog::errors::chain;
 
 use crate::agent::online_cpus;
@@ -22,7 +22,7 @@ use crate::sampling::sampler_config;
 pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let config = args.run.resolve()?;
     let report = run::runtime()?.block_on(examine(&config))?;
-    ::doctor::show(&report, args.json)
+    doctor::show(&report, args.json)
 }
 
 /// Examines the node.
@@ -31,7 +31,7 @@ pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
 /// Invalid options.
 pub(crate) async fn examine(config: &Config) -> Result<DoctorReport, Failure> {
     let online_cpus = online_cpus(&config.options.sys_root);
-    let examination = ::doctor::examine(
+    let examination = doctor::examine(
         options(config),
         |hierarchy| sampler_config(config, hierarchy),
         |pod| {
@@ -45,9 +45,9 @@ pub(crate) async fn examine(config: &Config) -> Result<DoctorReport, Failure> {
     })
 }
 
-fn options(config: &Config) -> ::doctor::Options {
+fn options(config: &Config) -> doctor::Options {
     let is_traced = config.options.sched_trace != SchedTraceMode::Off;
-    ::doctor::Options {
+    doctor::Options {
         cgroup_root: config.options.cgroup_root.clone(),
         proc_root: config.options.proc_root.clone(),
         sys_root: config.options.sys_root.clone(),

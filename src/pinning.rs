@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Context;
 use cgroupfs::Hierarchy;
 use kubelet::Pods;
+use node_commands::{NodeTopology, TopologySources};
 use pinning::{
     Admission, DrainConfig, NodeConfig, NodePods, Pinner, PinnerConfig, PinningThread, Scope,
 };
-use pinning_commands::{NodeTopology, TopologySources};
 use reporting::PinningReporter;
 use serde_json::Value;
 use watchdog::Part;
@@ -131,7 +131,7 @@ fn checked_node(config: &Config) -> Result<NodeConfig, Failure> {
 /// # Errors
 /// A state directory or a hierarchy that cannot be read.
 pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
-    args.run.within(|config| pinning_commands::show_pins(&checked_node(config)?, args.json))
+    args.run.within(|config| node_commands::show_pins(&checked_node(config)?, args.json))
 }
 
 /// The JSON form of [`pins`].
@@ -139,7 +139,7 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
 /// # Errors
 /// As [`pins`].
 pub(crate) fn pins_json(config: &Config) -> Result<Value, Failure> {
-    let rows = pinning_commands::pins(&checked_node(config)?)?.unwrap_or_default();
+    let rows = node_commands::pins(&checked_node(config)?)?.unwrap_or_default();
     Ok(serde_json::to_value(rows).context("cannot print the pins")?)
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
         if restored > 0 {
             output::show(&format!("best-effort pods are restored ({restored} settings)\n"));
         }
-        output::show(&pinning_commands::drain(&DrainConfig { node, scope }, DRAIN_TIMEOUT)?);
+        output::show(&node_commands::drain(&DrainConfig { node, scope }, DRAIN_TIMEOUT)?);
         Ok(())
     })
 }

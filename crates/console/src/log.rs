@@ -42,7 +42,6 @@ const MODULES: &[&str] = &[
     "cpuwarden",
     "creation",
     "demo",
-    "doctor",
     "endpoint",
     "h2",
     "hyper",

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::doctor::DoctorReport;
 use agent_client::{AgentClient, PartArgs};
 use clap::{Args, Parser, Subcommand};
 use console::{Failure, stderr};
-use pinning_commands::{PinRow, show_rows};
+use node_commands::doctor::{self, DoctorReport};
+use node_commands::{PinRow, show_rows};
 use top::Shown;
 
 use crate::advise::advise;

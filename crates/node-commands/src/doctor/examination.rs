@@ -12,7 +12,7 @@ use kubepods::{ExclusiveCpus, Lookup, PodIndex};
 use sampler::{Sampler, SamplerConfig};
 use snapshot::NodeSnapshot;
 
-use crate::Options;
+use super::Options;
 
 /// Time added to a request's own timeout, for processing the answer.
 const MARGIN: Duration = Duration::from_secs(1);

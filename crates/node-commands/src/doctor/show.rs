@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use console::{Failure, output};
 
-use crate::DoctorReport;
+use super::DoctorReport;
 
 /// Prints the findings. Returns the exit code of the worst.
 ///
