@@ -113,7 +113,7 @@ pub fn run(workload: Workload) -> anyhow::Result<()> {
             std::thread::spawn(spin);
         }
         Workload::Burst { busy, every } => {
-            std::thread::spawn(move || cpu_load::burst(Instant::now(), busy, every));
+            std::thread::spawn(move || testkit::load::burst(Instant::now(), busy, every));
         }
         Workload::Idle => {}
     }

@@ -151,7 +151,7 @@ fn workload_process() {
         Workload::Burst { threads, cpu, every } => {
             let first = Instant::now();
             (0..threads).for_each(|_| {
-                drop(std::thread::spawn(move || cpu_load::burst(first, cpu, every)));
+                drop(std::thread::spawn(move || testkit::load::burst(first, cpu, every)));
             });
         }
         Workload::Scrape { clients, address } => {

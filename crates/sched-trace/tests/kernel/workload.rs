@@ -19,7 +19,7 @@ impl Burst {
     }
 
     fn run(self) -> ! {
-        cpu_load::burst(Instant::now(), self.cpu, self.every)
+        testkit::load::burst(Instant::now(), self.cpu, self.every)
     }
 }
 

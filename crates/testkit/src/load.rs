@@ -1,4 +1,4 @@
-//! CPU load in bursts of exact length, for the demo and for tests.
+//! CPU load in bursts of exact length.
 
 use std::time::{Duration, Instant};
 

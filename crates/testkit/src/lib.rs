@@ -1,0 +1,3 @@
+//! What tests and the demo share.
+
+pub mod load;
