@@ -11,9 +11,9 @@ use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
 use creation::{Placing, Users, variables};
 use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
-use kubelet::{PodService, Pods};
 use metrics::{AgentMetrics, Build, Exposition};
 use pinning::{Admission, PinningThread};
+use pod_sources::{PodService, Pods};
 use reporting::{EventSender, Events, NodeCondition};
 use sampler::Sampler;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
@@ -421,10 +421,10 @@ fn new_exposition(config: &Config) -> Box<dyn Fn() -> Exposition + Send> {
 }
 
 fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {
-    let watch = |task| -> kubelet::Beat {
+    let watch = |task| -> pod_sources::Beat {
         let (part, every) = match task {
-            kubelet::Task::Pods => (Part::Pods, config.pods.request_timeout),
-            kubelet::Task::PodResources => (Part::PodResources, config.pods.poll_interval),
+            pod_sources::Task::Pods => (Part::Pods, config.pods.request_timeout),
+            pod_sources::Task::PodResources => (Part::PodResources, config.pods.poll_interval),
         };
         let beat = watchdog.watch(part, every);
         Box::new(move |every| beat.beat(every))
@@ -468,7 +468,7 @@ fn log_start(config: &Config, hierarchy: &Hierarchy) {
     let version = hierarchy.version_name();
     let (root, interval) = (config.options.cgroup_root.display(), config.options.sample_interval.0);
     tracing::info!(cgroup_version = version, cgroup_root = %root, ?interval, "sampling");
-    if config.pods.source == kubelet::PodSource::None {
+    if config.pods.source == pod_sources::PodSource::None {
         tracing::info!(
             "no pod source: series carry the pod UID and the container ID from the cgroup path"
         );

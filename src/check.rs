@@ -113,7 +113,7 @@ fn check_cpus(config: &Config) -> Result<(), Failure> {
 /// A file that is not a certificate or contains a key, or a target that cannot be written.
 pub(crate) fn copy_certificate(from: &Path, to: &Path) -> Result<(), Failure> {
     let is_copied =
-        kubelet::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
+        pod_sources::copy_certificate(from, to).map_err(|error| Failure::config(chain(&error)))?;
     let outcome = if is_copied { "copied" } else { "missing or not readable: nothing copied" };
     crate::output::show(&format!("{}: {outcome}\n", from.display()));
     Ok(())

@@ -4,8 +4,8 @@
 use std::process::ExitCode;
 
 use creation::variables;
-use kubelet::ConfigError;
 use node_commands::doctor::{self, Acting, DoctorReport};
+use pod_sources::ConfigError;
 use watchdog::errors::chain;
 
 use crate::agent::online_cpus;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cgroupfs::Hierarchy;
-use kubelet::Pods;
 use node_commands::{NodeTopology, TopologySources};
 use pinning::{
     Admission, DrainConfig, NodeConfig, NodePods, Pinner, PinnerConfig, PinningThread, Scope,
 };
+use pod_sources::Pods;
 use reporting::PinningReporter;
 use serde_json::Value;
 use watchdog::Part;
@@ -64,7 +64,7 @@ pub(crate) fn start(
     if config.options.pinning == PinningMode::Off {
         return Ok(None);
     }
-    let watch = || -> kubelet::Beat {
+    let watch = || -> pod_sources::Beat {
         let beat = watchdog.watch(Part::CpuManagerPolicy, config.pods.poll_interval);
         Box::new(move |every| beat.beat(every))
     };

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn defaults_that_other_crates_have_too_are_the_same() {
-        let (options, pods) = (Options::default(), kubelet::PodConfig::default());
+        let (options, pods) = (Options::default(), pod_sources::PodConfig::default());
         assert_eq!(
             (options.kubelet_url, options.pod_poll_interval.0),
             (pods.kubelet.url, pods.poll_interval)

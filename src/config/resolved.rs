@@ -7,8 +7,8 @@ use apiserver::ApiServerConfig;
 use console::log::LogFilter;
 use creation::variables::InjectionRules;
 use endpoint::TlsFiles;
-use kubelet::{ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 use metrics::catalogue::Selection;
+use pod_sources::{ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
 use watchdog::errors::chain;
 
 use super::families::selection;

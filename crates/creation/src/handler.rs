@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kubelet::RuntimeSource;
 use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
 use nri::{Creation, Events, Handler};
+use pod_sources::RuntimeSource;
 use yielding::Resizes;
 
 use crate::Users;

@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
-use kubelet::RuntimeSource;
 use metrics::AgentMetrics;
 use nri::{Plugin, Stop};
+use pod_sources::RuntimeSource;
 use watchdog::{JoinedThread, Part, Watchdog};
 use yielding::Resizes;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kubelet::RuntimeSource;
 use metrics::AgentMetrics;
 use nri::PluginReport;
+use pod_sources::RuntimeSource;
 
 /// Reports of the plugin.
 pub(crate) struct Log {

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet::Pods;
 use nri::Creation;
 use nri::api::{
     Container, ContainerUpdate, LinuxContainerUpdate, LinuxCpu, LinuxResources, PodSandbox,
 };
 use pinning::{Admission, ForeignContainer, claim, with_container, with_pod_level};
+use pod_sources::Pods;
 
 use crate::report::{self, DRA_VARIABLE};
 

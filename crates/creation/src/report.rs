@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kubelet::{CreatedContainer, Sandbox};
 use kubepods::model::Resources;
 use kubepods::path::QosClass;
 use kubepods::wire::{Annotations, Metadata, Status, WirePod};
 use nri::api::{Container, LinuxResources, PodSandbox};
+use pod_sources::{CreatedContainer, Sandbox};
 
 /// Shares that the kubelet sets without a request (`MinShares`).
 const MIN_SHARES: u64 = 2;

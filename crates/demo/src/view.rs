@@ -6,7 +6,7 @@ use advisor::Advisor;
 use agent_client::DEFAULT_ADDRESS;
 use anyhow::Context as _;
 use console::{Failure, output, table};
-use kubelet::Pods;
+use pod_sources::Pods;
 use serde_json::json;
 use top::{Update, advice, columns};
 

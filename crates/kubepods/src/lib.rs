@@ -2,7 +2,7 @@
 //!
 //! Three parts: the grammar of cgroup paths ([`path`]), the pods of the node ([`model`],
 //! [`PodIndex`]), and the decoder of the pod list ([`read_pod_list`]). This crate opens no file and
-//! no connection, and reads no clock; crate `kubelet` fills the values.
+//! no connection, and reads no clock; crate `pod-sources` fills the values.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -1,5 +1,5 @@
 //! Properties of the parsers for data from the kubelet and pod authors, over a corpus and its
-//! mutations. Protobuf, whose types are generated in crate `kubelet`, is tested in its
+//! mutations. Protobuf, whose types are generated in crate `pod-sources`, is tested in its
 //! `src/proto.rs`.
 
 use corpus::within;

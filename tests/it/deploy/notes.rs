@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use kubelet::Cause;
+use pod_sources::Cause;
 use serde_json::Value;
 use xtask::tools;
 

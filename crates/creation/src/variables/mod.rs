@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use advisor::Advisor;
-use kubelet::Pods;
 use kubepods::model::Pod;
 use metrics::AgentMetrics;
+use pod_sources::Pods;
 
 use container::{InjectedContainers, Listed, would_inject};
 pub use injector::Injector;

@@ -116,7 +116,7 @@ impl NodeAnswer {
 }
 
 fn pod_sources(views: &Views) -> Vec<PodSource> {
-    let source = |status: kubelet::SourceStatus| PodSource {
+    let source = |status: pod_sources::SourceStatus| PodSource {
         source: status.source.as_str(),
         up: status.up,
         last_success_ms: status.last_success.map(milliseconds),

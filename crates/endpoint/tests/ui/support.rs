@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use endpoint::{Parts, Serving, Sources, Ui, View};
-use kubelet::{PodConfig, PodService, PodSource};
 use metrics::{AgentMetrics, Build, Exposition};
+use pod_sources::{PodConfig, PodService, PodSource};
 use serde_json::{Value, json};
 use snapshot::{
     Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,

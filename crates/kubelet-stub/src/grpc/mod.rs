@@ -8,7 +8,7 @@ pub use generated::{core_v1, podresources_v1, pods_v1alpha1};
 pub use pod_resources::PodResourcesStub;
 pub use pods_api::PodsApiStub;
 
-/// Messages and servers that `build.rs` generates from the .proto files of crate `kubelet`.
+/// Messages and servers that `build.rs` generates from the .proto files of crate `pod-sources`.
 #[allow(
     missing_docs,
     unreachable_pub,

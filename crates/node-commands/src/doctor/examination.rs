@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cgroup_tree::{Cgroup, Role};
 use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit};
-use kubelet::{PodService, PodSource, Pods, SourceName, SourceStatus};
 use kubepods::path::ContainerCgroup;
 use kubepods::{ExclusiveCpus, Lookup, PodIndex};
+use pod_sources::{PodService, PodSource, Pods, SourceName, SourceStatus};
 use sampler::{Sampler, SamplerConfig};
 use snapshot::NodeSnapshot;
 

@@ -16,8 +16,8 @@ mod show;
 use std::path::PathBuf;
 
 use cgroupfs::Hierarchy;
-use kubelet::PodConfig;
 use kubepods::model::Pod;
+use pod_sources::PodConfig;
 use sampler::SamplerConfig;
 
 use examination::Examination;

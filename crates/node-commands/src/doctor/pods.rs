@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use kubelet::{PodConfig, PodSource, SourceName, SourceStatus};
+use pod_sources::{PodConfig, PodSource, SourceName, SourceStatus};
 use tls_client::SERVICE_ACCOUNT_TOKEN;
 
 use super::examination::{Cgroups, Examination, strangers};

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use kubelet::{PodConfig, PodService, PodSource, Pods, SourceName, SourceStatus};
 use kubelet_stub::{KubeletStub, StubConfig};
+use pod_sources::{PodConfig, PodService, PodSource, Pods, SourceName, SourceStatus};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 

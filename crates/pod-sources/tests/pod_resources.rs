@@ -2,11 +2,11 @@
 
 mod support;
 
-use kubelet::{Pods, SourceName};
 use kubelet_stub::grpc::PodResourcesStub;
 use kubelet_stub::grpc::podresources_v1::{
     ClaimResource, ContainerDevices, ContainerResources, DynamicResource, PodResources,
 };
+use pod_sources::{Pods, SourceName};
 use support::{Node, down, node, one_pod, status, up, within};
 use tonic::Code;
 

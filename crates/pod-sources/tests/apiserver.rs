@@ -5,9 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use kubelet::{ConfigError, PodService, PodSource, Pods, SourceName};
 use kubelet_stub::apiserver::ApiServerStub;
 use kubepods::Lookup;
+use pod_sources::{ConfigError, PodService, PodSource, Pods, SourceName};
 use serde_json::{Value, json};
 use support::{Node, down, node, status, up, within};
 use tls_client::SettingError;
@@ -233,7 +233,7 @@ async fn as_a_fallback_it_stands_in_while_the_kubelet_is_down() {
 #[tokio::test]
 async fn missing_settings_are_reported_at_startup() {
     let (node, _server) = cluster().await;
-    let error = |change: &dyn Fn(&mut kubelet::PodConfig)| {
+    let error = |change: &dyn Fn(&mut pod_sources::PodConfig)| {
         let mut config = node.config.clone();
         change(&mut config);
         PodService::start(&config, &Handle::current()).expect_err("must not start")

@@ -2,9 +2,9 @@
 
 mod support;
 
-use kubelet::{ClientCertificate, ConfigError, PodService, PodSource, SourceName};
 use kubelet_stub::Grant;
 use kubepods::{Lookup, Reported};
+use pod_sources::{ClientCertificate, ConfigError, PodService, PodSource, SourceName};
 use support::{node, one_pod, status, within};
 use tls_client::SettingError;
 use tokio::runtime::Handle;
@@ -170,7 +170,7 @@ async fn a_thread_without_a_runtime_may_read_and_ask() {
 #[tokio::test]
 async fn invalid_settings_are_reported_at_startup_with_the_remedy() {
     let node = node().await;
-    let error = |change: &dyn Fn(&mut kubelet::PodConfig)| {
+    let error = |change: &dyn Fn(&mut pod_sources::PodConfig)| {
         let mut config = node.config.clone();
         change(&mut config);
         let error = PodService::start(&config, &Handle::current()).expect_err("must not start");
@@ -238,7 +238,7 @@ async fn the_cpu_manager_policy_is_the_one_that_the_kubelet_reports() {
 }
 
 /// A heartbeat without a listener.
-fn unwatched() -> kubelet::Beat {
+fn unwatched() -> pod_sources::Beat {
     Box::new(|_| {})
 }
 
@@ -249,7 +249,7 @@ async fn the_policy_task_reports_progress_without_answers() {
     let pods = node.start_known().await;
     let (beats, mut beaten) = tokio::sync::mpsc::unbounded_channel();
     let watch =
-        || -> kubelet::Beat { Box::new(move |every| beats.send(every).unwrap_or_default()) };
+        || -> pod_sources::Beat { Box::new(move |every| beats.send(every).unwrap_or_default()) };
     pods.ask_cpu_manager_policy(&node.config, &Handle::current(), watch).unwrap();
     for _ in 0..3 {
         assert_eq!(within(beaten.recv()).await, Some(node.config.poll_interval));

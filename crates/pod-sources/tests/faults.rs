@@ -5,9 +5,9 @@ mod support;
 
 use std::time::Duration;
 
-use kubelet::{Pods, SourceName};
 use kubelet_stub::{CertificateKind, Fault, Grant};
 use kubepods::Lookup;
+use pod_sources::{Pods, SourceName};
 use support::{Node, RECORDED, TIMEOUT, down, node, one_pod, status, up, within};
 
 const UID: &str = "ce091e71-5646-4d84-b82c-13ac3f52f67c";

@@ -5,8 +5,8 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use kubelet::{ConfigError, PodService, SourceName, copy_certificate};
 use kubelet_stub::CertificateKind;
+use pod_sources::{ConfigError, PodService, SourceName, copy_certificate};
 use support::{Node, down, node, up, within};
 use tls_client::SettingError;
 

@@ -3,7 +3,6 @@
 mod support;
 
 use bytes::Bytes;
-use kubelet::{PodSource, Pods, SourceName};
 use kubelet_stub::grpc::PodsApiStub;
 use kubelet_stub::grpc::core_v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus,
@@ -11,6 +10,7 @@ use kubelet_stub::grpc::core_v1::{
 use kubelet_stub::grpc::core_v1::{ObjectMeta, Pod, PodSpec, PodStatus};
 use kubelet_stub::grpc::pods_v1alpha1::ListPodsResponse;
 use kubepods::Lookup;
+use pod_sources::{PodSource, Pods, SourceName};
 use prost::Message;
 use support::{Node, down, node, status, up, within};
 use tonic::Code;
