@@ -4,7 +4,6 @@
 //! releases. The `cpuwarden` binary never links it.
 
 pub mod bpf;
-pub mod cargo_test;
 pub mod cluster;
 pub mod deny;
 pub mod generated;

@@ -15,7 +15,7 @@ use xtask::image;
 use xtask::node::{CpuTopology, Ending, Forward, GuestFile, KernelSeries, Node, OutputFile};
 use xtask::process::error_chain;
 use xtask::release;
-use xtask::test_run::{self, STEPS, Step};
+use xtask::test_run::{self, Step};
 use xtask::tools;
 
 /// Exit code of `node` if the guest was killed after the timeout, as with timeout(1).
@@ -61,7 +61,14 @@ struct TestArgs {
     /// Run only this part (repeatable)
     #[arg(long, value_enum)]
     only: Vec<Step>,
-    /// Arguments for cargo test, such as `-p metrics` or `-- a_test`
+    /// Also run what only a release needs: images of two platforms, screenshots, floods, every kernel
+    /// test on every kernel
+    #[arg(long)]
+    all: bool,
+    /// Run this number of spinning processes next to the tests, in a cgroup of normal weight
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    beside: u32,
+    /// Run cargo test with these arguments instead, such as `-p metrics` or `-- a_test`
     #[arg(last = true)]
     cargo_test_args: Vec<OsString>,
 }
@@ -188,7 +195,7 @@ enum ClusterTask {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
-        Task::Test(args) => run_tests(&args),
+        Task::Test(args) => run_tests(args),
         Task::Deny(args) => check_dependencies(&args),
         Task::Tools => install_tools(),
         Task::Bpf(args) => build_bpf(&args),
@@ -207,9 +214,9 @@ fn main() -> ExitCode {
     })
 }
 
-fn run_tests(args: &TestArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let steps = if args.only.is_empty() { &STEPS[..] } else { &args.only };
-    test_run::run(steps, &args.cargo_test_args)?;
+fn run_tests(args: TestArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let TestArgs { only, all, beside, cargo_test_args } = args;
+    test_run::run(&test_run::Options { only, all, beside, cargo_test_args })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,6 +13,7 @@ use std::process::Command;
 
 pub use archive::{Archive, Content, Entry, pack};
 pub(crate) use archive::{compressed_tar, digest_of};
+pub(crate) use platform::cross_compile;
 pub use platform::{Build, PLATFORMS, Platform};
 pub use sbom::bill;
 pub use source::Source;

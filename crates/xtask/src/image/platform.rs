@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::ImageError;
 use super::source::Source;
-use crate::process;
+use crate::process::{self, CommandError};
 
 /// A platform of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,11 @@ impl Platform {
         }
     }
 
+    /// Rust target in names of environment variables.
+    fn variable(self) -> String {
+        self.target().replace('-', "_")
+    }
+
     /// C compiler, which also links: Debian's `gcc-x86-64-linux-gnu` and `gcc-aarch64-linux-gnu`.
     fn compiler(self) -> &'static str {
         match self {
@@ -52,6 +57,20 @@ impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "linux/{}", self.architecture())
     }
+}
+
+/// Makes a cargo command compile for a platform; installs Rust's target if it is missing.
+///
+/// # Errors
+/// The target cannot be installed.
+pub(crate) fn cross_compile(cargo: &mut Command, platform: Platform) -> Result<(), CommandError> {
+    let (target, compiler, variable) =
+        (platform.target(), platform.compiler(), platform.variable());
+    process::run(Command::new("rustup").args(["--quiet", "target", "add", target]))?;
+    cargo.args(["--target", target]);
+    cargo.env(format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()), compiler);
+    cargo.env(format!("CC_{variable}"), compiler);
+    Ok(())
 }
 
 /// Cargo profile, source and folder of a build.
@@ -74,28 +93,23 @@ impl Build<'_> {
     /// The target or the compiler is missing, or the program does not compile.
     pub fn program(&self, platform: Platform) -> Result<PathBuf, ImageError> {
         let target = platform.target();
-        process::run(Command::new("rustup").args(["--quiet", "target", "add", target]))?;
-        process::run(&mut self.cargo(platform))?;
+        process::run(&mut self.cargo(platform)?)?;
         let folder = if self.profile == "dev" { "debug" } else { self.profile };
         Ok(self.target_dir.join(target).join(folder).join("cpuwarden"))
     }
 
-    fn cargo(&self, platform: Platform) -> Command {
-        let (target, compiler) = (platform.target(), platform.compiler());
-        let variable = target.replace('-', "_");
+    fn cargo(&self, platform: Platform) -> Result<Command, CommandError> {
+        let variable = platform.variable();
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(&self.source.root);
         cargo.args(["build", "--locked", "--package", "cpuwarden", "--no-default-features"]);
         cargo.args(self.feature.map(|feature| format!("--features={feature}")));
-        cargo
-            .args(["--target", target, "--profile", self.profile, "--target-dir"])
-            .arg(self.target_dir);
+        cross_compile(&mut cargo, platform)?;
+        cargo.args(["--profile", self.profile, "--target-dir"]).arg(self.target_dir);
         // Symbols are stripped in every profile: debug information holds paths.
         cargo.env(format!("CARGO_PROFILE_{}_DEBUG", self.profile.to_uppercase()), "none");
         cargo.env(format!("CARGO_PROFILE_{}_STRIP", self.profile.to_uppercase()), "symbols");
         cargo.env("CARGO_INCREMENTAL", "0");
-        cargo.env(format!("CARGO_TARGET_{}_LINKER", variable.to_uppercase()), compiler);
-        cargo.env(format!("CC_{variable}"), compiler);
         let prefixes = self.prefixes();
         let map = |flag: &str| {
             prefixes.iter().map(|(from, to)| format!("{flag}{from}={to}")).collect::<Vec<_>>()
@@ -106,7 +120,7 @@ impl Build<'_> {
         cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
         cargo.env("CPUWARDEN_REVISION", &self.source.revision);
         cargo.env("SOURCE_DATE_EPOCH", self.source.epoch.to_string());
-        cargo
+        Ok(cargo)
     }
 
     /// Prefixes of local paths with their replacements in the program. The last match applies.

@@ -15,6 +15,7 @@ mod kernel;
 mod machine;
 mod outputs;
 mod shared_libraries;
+pub mod times;
 
 use std::ffi::OsStr;
 use std::io;

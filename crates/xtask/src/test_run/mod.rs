@@ -1,0 +1,177 @@
+//! `cargo xtask test`: checks prerequisites, then builds, tests and lints.
+//!
+//! Host tests, emulated nodes and lints run at the same time. A node emulates its CPUs in one
+//! thread and counts instructions, so it neither disturbs the host tests nor is disturbed by them.
+//! The last lines of the output list the slowest tests, the failed tests and the number of tests.
+
+mod beside;
+mod libtest;
+mod lints;
+mod parts;
+mod queue;
+mod targets;
+mod times;
+
+use std::ffi::OsString;
+use std::panic::resume_unwind;
+use std::process::{Command, ExitStatus};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Instant;
+
+use crate::deny::DenyError;
+use crate::prerequisites::{self, Missing, Task};
+use crate::process::{self, CommandError};
+use crate::tools::{self, ToolError};
+use crate::workspace;
+use beside::{Beside, BesideError};
+use libtest::Summary;
+use queue::{Cpus, Plan};
+use targets::TargetsError;
+
+/// A part of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Step {
+    /// `cargo fmt --check`.
+    Fmt,
+    /// Clippy, other features, the other architecture, licenses of dependencies.
+    Lints,
+    /// Tools that Debian does not have.
+    Tools,
+    /// All tests.
+    Test,
+}
+
+/// Options of a run.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Parts to run; empty for all.
+    pub only: Vec<Step>,
+    /// Whether to run the tests that only a release needs as well.
+    pub all: bool,
+    /// Number of processes that spin next to the tests.
+    pub beside: u32,
+    /// Arguments for `cargo test`; it then runs alone, instead of all tests.
+    pub cargo_test_args: Vec<OsString>,
+}
+
+/// A failed run.
+#[derive(Debug, thiserror::Error)]
+pub enum TestRunError {
+    /// Tools are missing, and this user cannot install them.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// A step, or the installation of a tool, failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// A dependency is not allowed.
+    #[error(transparent)]
+    Deny(#[from] DenyError),
+    /// A tool that Debian does not have cannot be installed.
+    #[error(transparent)]
+    Tools(#[from] ToolError),
+    /// The test binaries cannot be built or found.
+    #[error(transparent)]
+    Targets(#[from] TargetsError),
+    /// The load next to the tests cannot be started.
+    #[error(transparent)]
+    Beside(#[from] BesideError),
+    /// Tests failed; standard output lists them.
+    #[error("tests failed")]
+    Tests,
+    /// `cargo test` failed.
+    #[error("cargo test: {0}")]
+    CargoTest(ExitStatus),
+}
+
+/// Ensures the prerequisites, then runs the steps. A failed test or lint does not keep the others
+/// from running.
+///
+/// # Errors
+/// The first failed step, or a missing prerequisite that cannot be installed.
+pub fn run(options: &Options) -> Result<(), TestRunError> {
+    ensure_prerequisites()?;
+    let wants = |step| options.only.is_empty() || options.only.contains(&step);
+    if wants(Step::Fmt) {
+        timed("format", || Ok(process::run(cargo().args(["fmt", "--all", "--check"]))?))?;
+    }
+    if !options.cargo_test_args.is_empty() {
+        let _beside = Beside::start(options.beside)?;
+        let status = cargo().arg("test").arg("--locked").args(&options.cargo_test_args).status();
+        let status = status.map_err(|source| process::start_error(&cargo(), source))?;
+        return if status.success() { Ok(()) } else { Err(TestRunError::CargoTest(status)) };
+    }
+    thread::scope(|scope| {
+        // Downloads and Go builds: while the test binaries are built.
+        let tools = wants(Step::Tools)
+            .then(|| scope.spawn(|| timed("tools", || Ok(tools::install_all()?))));
+        if !wants(Step::Test) {
+            tools.map_or(Ok(()), join)?;
+            return if wants(Step::Lints) { lints::run().map(drop) } else { Ok(()) };
+        }
+        let targets = timed("build", || Ok(targets::build()?))?;
+        tools.map_or(Ok(()), join)?;
+        let _beside = Beside::start(options.beside)?;
+        let plan = Plan::new(targets, options.all);
+        let lints = wants(Step::Lints).then(|| scope.spawn(lints::run));
+        let summary = test(&plan);
+        let lints = lints.map(join);
+        println!("\n{}{}", times::slowest(&summary), summary.describe());
+        lints.transpose()?;
+        if summary.is_success() { Ok(()) } else { Err(TestRunError::Tests) }
+    })
+}
+
+/// Host tests and nodes at the same time, each with CPUs of their own; then what needs all CPUs.
+fn test(plan: &Plan) -> Summary {
+    let (host, nodes) = Cpus::split();
+    let mut sum = Summary::default();
+    thread::scope(|scope| {
+        let began = Instant::now();
+        let nodes = scope.spawn(|| queue::run("nodes", &plan.nodes, &nodes));
+        let small = scope.spawn(|| queue::run("small", &plan.small, &host));
+        sum.add(queue::run("host", &plan.host, &host));
+        sum.add(join(small));
+        sum.add(join(nodes));
+        eprintln!("==> host tests and nodes took {:.0} s", began.elapsed().as_secs_f64());
+    });
+    sum.add(queue::run("all CPUs", &plan.all_cpus, &Cpus::all()));
+    sum
+}
+
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Runs a part and prints its duration.
+fn timed<T>(part: &str, run: impl FnOnce() -> Result<T, TestRunError>) -> Result<T, TestRunError> {
+    eprintln!("==> {part}");
+    let began = Instant::now();
+    let result = run();
+    eprintln!("==> {part} took {:.0} s", began.elapsed().as_secs_f64());
+    result
+}
+
+fn ensure_prerequisites() -> Result<(), TestRunError> {
+    let Err(missing) = prerequisites::check(|tool| tool.task != Task::Cluster) else {
+        return Ok(());
+    };
+    if !is_root() {
+        return Err(missing.into());
+    }
+    eprintln!("{missing}\n==> installing them");
+    prerequisites::install(&missing)?;
+    Ok(prerequisites::check(|tool| tool.task != Task::Cluster)?)
+}
+
+/// Whether this process runs as root: `/proc/self` belongs to its effective user.
+pub(crate) fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}
+
+/// Cargo in the root of the workspace.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace::root());
+    command
+}

@@ -1,0 +1,278 @@
+//! Queues of test binaries: each runs one after the other, on CPUs of its own.
+
+use std::io::{self, BufReader, Write as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use procfs::process::Process;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::libtest::{Follower, Summary, TargetTime};
+use super::parts;
+use super::targets::Target;
+
+/// Maximum wait for output after the program has ended: a process that a test left behind may hold
+/// the pipe open.
+const LATE_OUTPUT: Duration = Duration::from_secs(2);
+
+/// Tests of `it` at once, most of which wait. Those that load or measure the CPUs run one after the
+/// other; while they wait for their turn, others run.
+const TEST_THREADS: &str = "4";
+
+/// Target without libtest's options.
+const WITHOUT_LIBTEST: &str = "-p placement --test vectors";
+
+/// One run of a test binary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Run {
+    target: Target,
+    /// Arguments for the binary: filters.
+    arguments: Vec<String>,
+    /// Tests at once.
+    threads: &'static str,
+}
+
+/// All runs, by queue.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Emulated nodes.
+    pub(super) nodes: Vec<Run>,
+    /// Tests that load the CPUs of this machine.
+    pub(super) host: Vec<Run>,
+    /// Tests that load nothing.
+    pub(super) small: Vec<Run>,
+    /// Tests that need more than one CPU, once nothing else runs.
+    pub(super) all_cpus: Vec<Run>,
+}
+
+impl Plan {
+    /// Distributes the targets; `all` adds what only a release needs.
+    pub(super) fn new(targets: Vec<Target>, all: bool) -> Self {
+        let mut plan = Self::default();
+        for target in targets {
+            let run = |arguments: Vec<String>| Run {
+                target: target.clone(),
+                arguments,
+                threads: TEST_THREADS,
+            };
+            let parts = parts::of(&target.arguments, all);
+            plan.nodes.extend(parts.nodes.into_iter().map(run));
+            plan.host.extend(parts.host.into_iter().map(run));
+            plan.small.extend(parts.small.into_iter().map(run));
+            plan.all_cpus.extend(parts.all_cpus.into_iter().map(run));
+        }
+        plan
+    }
+}
+
+/// CPUs for a queue, as taskset(1) takes them; `None` for all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cpus(Option<String>);
+
+impl Cpus {
+    pub(super) fn all() -> Self {
+        Self(None)
+    }
+
+    /// The CPUs of the host tests and of the nodes: the last one is for the nodes.
+    pub(super) fn split() -> (Self, Self) {
+        let allowed = rustix::thread::sched_getaffinity(None).ok();
+        let is_set = |cpu: &usize| allowed.as_ref().is_some_and(|set| set.is_set(*cpu));
+        let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(is_set).collect();
+        Self::split_of(&cpus)
+    }
+
+    fn split_of(cpus: &[usize]) -> (Self, Self) {
+        match cpus {
+            [host @ .., node] if !host.is_empty() => {
+                let host: Vec<_> = host.iter().map(ToString::to_string).collect();
+                (Self(Some(host.join(","))), Self(Some(node.to_string())))
+            }
+            _ => (Self::all(), Self::all()),
+        }
+    }
+}
+
+/// Runs the binaries one after the other.
+pub(super) fn run(queue: &str, runs: &[Run], cpus: &Cpus) -> Summary {
+    let mut sum = Summary::default();
+    for run in runs {
+        let began = Instant::now();
+        let mut follower = Follower::new(&run.target.arguments);
+        let mut output = Vec::new();
+        let ended = run.follow(cpus, |line| {
+            follower.follow(String::from_utf8_lossy(line).trim_end());
+            output.extend_from_slice(line);
+        });
+        let (is_success, cpu) = match ended {
+            Ok((status, cpu)) => (status.success(), cpu),
+            Err(error) => {
+                output.extend_from_slice(format!("{error}\n").as_bytes());
+                (false, Duration::ZERO)
+            }
+        };
+        let wall = began.elapsed();
+        let line = run.describe();
+        // One write: the queues share the output. If it cannot be written, the result still counts.
+        let header = format!("\n==> {queue}: {line} ({:.0} s)\n", wall.as_secs_f64());
+        let _ = io::stdout().lock().write_all(&[header.as_bytes(), &output].concat());
+        sum.add(follower.finish(is_success));
+        sum.targets.push(TargetTime { queue: queue.to_owned(), target: line, wall, cpu });
+    }
+    sum
+}
+
+impl Run {
+    fn describe(&self) -> String {
+        let arguments = self.arguments.join(" ");
+        let separator = if arguments.is_empty() { "" } else { " -- " };
+        let mut line = format!("{}{separator}{arguments}", self.target.arguments);
+        if line.len() > 100 {
+            line.truncate(line.floor_char_boundary(99));
+            line.push('…');
+        }
+        line
+    }
+
+    /// Runs the program, passes on each line of its output, and returns its exit status and the CPU
+    /// time of it and its children.
+    fn follow(&self, cpus: &Cpus, each: impl FnMut(&[u8])) -> io::Result<(ExitStatus, Duration)> {
+        let (reader, writer) = io::pipe()?;
+        let mut command = self.command(cpus);
+        let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
+        // Closes this process's end of the pipe; otherwise the reader would never see its end.
+        drop(command);
+        follow(&mut child, &lines(BufReader::new(reader)), each)?;
+        let cpu = cpu_time(&child);
+        Ok((child.wait()?, cpu))
+    }
+
+    fn command(&self, Cpus(cpus): &Cpus) -> Command {
+        let mut command = match cpus {
+            Some(list) => {
+                let mut command = Command::new("taskset");
+                command.args(["--cpu-list", list]).arg(&self.target.program);
+                command
+            }
+            None => Command::new(&self.target.program),
+        };
+        command.args(&self.arguments).current_dir(&self.target.directory).stdin(Stdio::null());
+        command.env("CARGO_MANIFEST_DIR", &self.target.directory);
+        if self.target.arguments != WITHOUT_LIBTEST {
+            // Durations are an unstable option of libtest, which a release accepts with this
+            // variable.
+            command.args(["-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
+        }
+        let threads = std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| self.threads.into());
+        command.env("RUST_TEST_THREADS", threads);
+        command
+    }
+}
+
+fn lines(mut reader: impl io::BufRead + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            if sender.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Passes on the lines until the program has ended. Leaves it a zombie.
+fn follow(
+    child: &mut Child,
+    lines: &Receiver<Vec<u8>>,
+    mut each: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    let pid = Pid::from_child(child);
+    let has_ended = |more: WaitIdOptions| {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | more;
+        waitid(WaitId::Pid(pid), options)
+    };
+    loop {
+        match lines.recv_timeout(LATE_OUTPUT) {
+            Ok(line) => each(&line),
+            Err(RecvTimeoutError::Disconnected) => {
+                has_ended(WaitIdOptions::empty())?;
+                return Ok(());
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if has_ended(WaitIdOptions::NOHANG)?.is_some() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// CPU time of a process that has ended and of the children that it waited for; 0 if unknown.
+fn cpu_time(child: &Child) -> Duration {
+    let stat = i32::try_from(child.id()).ok().and_then(|pid| Process::new(pid).ok()?.stat().ok());
+    let ticks = stat.map_or(0, |stat| {
+        stat.utime + stat.stime + stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs()
+    });
+    Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> (Summary, Vec<String>) {
+        let target = Target {
+            arguments: WITHOUT_LIBTEST.into(),
+            program: "/bin/sh".into(),
+            directory: "/".into(),
+        };
+        let run = Run { target, arguments: vec!["-c".into(), script.into()], threads: "1" };
+        let mut lines = Vec::new();
+        let mut follower = Follower::new("x");
+        let (status, _) = run
+            .follow(&Cpus::all(), |line| {
+                let line = String::from_utf8_lossy(line).trim_end().to_owned();
+                follower.follow(&line);
+                lines.push(line);
+            })
+            .unwrap();
+        (follower.finish(status.success()), lines)
+    }
+
+    #[test]
+    fn output_of_both_streams_is_read_in_order() {
+        let (_, lines) = shell("echo a; echo b >&2; echo c; pwd");
+        assert_eq!(lines, ["a", "b", "c", "/"]);
+    }
+
+    #[test]
+    fn a_process_that_a_test_left_behind_does_not_hold_up_the_run() {
+        let began = Instant::now();
+        let (summary, _) = shell(
+            "sleep 30 & echo 'test result: ok. 1 passed; 0 failed; 0 ignored;'; echo $! > /dev/null",
+        );
+        assert!(summary.is_success());
+        assert!(began.elapsed() < Duration::from_secs(25));
+    }
+
+    #[test]
+    fn cpu_time_includes_children() {
+        let script = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; true";
+        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let time = cpu_time(&child);
+        child.wait().unwrap();
+        assert!(time >= Duration::from_millis(50), "{time:?}");
+    }
+
+    #[test]
+    fn nodes_get_the_last_cpu() {
+        let cpus = |text: &str| Cpus(Some(text.into()));
+        assert_eq!(Cpus::split_of(&[0, 2, 5]), (cpus("0,2"), cpus("5")));
+        assert_eq!(Cpus::split_of(&[3]), (Cpus::all(), Cpus::all()));
+    }
+}
