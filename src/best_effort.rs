@@ -74,7 +74,12 @@ pub(crate) fn start(
     let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Yielding, interval);
     let (metrics, events) = (Arc::clone(&shared.metrics), shared.events.clone());
-    let mut reporter = ColocationReporter::new(metrics, events, timeline, interval);
+    let show = Box::new(move |colocation| {
+        if let Some(timeline) = &timeline {
+            timeline.set_colocation(colocation);
+        }
+    });
+    let mut reporter = ColocationReporter::new(metrics, events, show, interval);
     let running = yielding::spawn(actor, inputs, interval, move |round| {
         if reporter.report(&round) {
             beat.beat(interval);

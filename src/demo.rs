@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, anyhow};
 use demo::{DemoArgs, DemoView, Kubelet, Stage, Table};
-use top::{App, Live, Look, Signals, show};
+use top::{App, Look, Signals, show};
 
 use crate::agent::Agent;
 use crate::config::{Config, MetricsPreset, Options, PodSourceName, UiMode};
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter, LogFormat};
 use crate::run;
+use crate::top::live::Live;
 
 /// Runs the demo until its duration is over or a signal comes.
 ///
@@ -50,7 +51,7 @@ async fn play(args: &DemoArgs, stage: &Stage, signals: &mut Signals) -> Result<(
         }
     };
     let outcome = if args.is_live() {
-        let source = Live::new(timeline, view.updates(advisor));
+        let source = Live::new(timeline, view.updates(move || advisor.advice()));
         show(App::new(Look::from_env()), source, async { end.await.map(drop) }).await
     } else {
         let is_complete = end.await;

@@ -3,8 +3,9 @@
 
 use std::process::ExitCode;
 
+use api::DoctorReport;
 use creation::variables;
-use node_commands::doctor::{self, Acting, DoctorReport};
+use node_commands::doctor::{self, Acting};
 use pod_sources::ConfigError;
 use watchdog::errors::chain;
 
@@ -22,7 +23,7 @@ use crate::sampling::sampler_config;
 pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
     let config = args.run.resolve()?;
     let report = run::runtime()?.block_on(examine(&config))?;
-    doctor::show(&report, args.json)
+    console::show_doctor(&report, args.json)
 }
 
 /// Examines the node.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use api::{NodeTopology, PinRow};
 use cgroupfs::Hierarchy;
-use node_commands::{NodeTopology, TopologySources};
+use node_commands::TopologySources;
 use pinning::{
     Admission, DrainConfig, NodeConfig, NodePods, Pinner, PinnerConfig, PinningThread, Scope,
 };
 use pod_sources::Pods;
 use reporting::PinningReporter;
-use serde_json::Value;
 use watchdog::Part;
 use watchdog::errors::chain;
 
@@ -134,13 +134,12 @@ pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
     args.run.within(|config| node_commands::show_pins(&checked_node(config)?, args.json))
 }
 
-/// The JSON form of [`pins`].
+/// What [`pins`] prints.
 ///
 /// # Errors
 /// As [`pins`].
-pub(crate) fn pins_json(config: &Config) -> Result<Value, Failure> {
-    let rows = node_commands::pins(&checked_node(config)?)?.unwrap_or_default();
-    Ok(serde_json::to_value(rows).context("cannot print the pins")?)
+pub(crate) fn pin_rows(config: &Config) -> Result<Vec<PinRow>, Failure> {
+    Ok(node_commands::pins(&checked_node(config)?)?.unwrap_or_default())
 }
 
 /// Prints the topology of this node.
@@ -148,20 +147,16 @@ pub(crate) fn pins_json(config: &Config) -> Result<Value, Failure> {
 /// # Errors
 /// A node whose CPUs cannot be read.
 pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
-    args.run.within(node_topology)?.show(args.json)
+    node_commands::show_topology(&args.run.within(node_topology)?, args.json)
 }
 
-/// The JSON form of [`topology`].
+/// What [`topology`] prints.
 ///
 /// # Errors
 /// As [`topology`].
-pub(crate) fn topology_json(config: &Config) -> Result<Value, Failure> {
-    Ok(serde_json::to_value(node_topology(config)?).context("cannot print the topology")?)
-}
-
-fn node_topology(config: &Config) -> Result<NodeTopology, Failure> {
+pub(crate) fn node_topology(config: &Config) -> Result<NodeTopology, Failure> {
     check_machine(config)?;
-    NodeTopology::read(&TopologySources {
+    node_commands::topology(&TopologySources {
         sys_root: &config.options.sys_root,
         proc_root: &config.options.proc_root,
         state_dir: &config.options.state_dir,

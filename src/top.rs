@@ -1,5 +1,6 @@
 //! `cpuwarden top`: the terminal view of a running agent, or of this machine where none runs.
 
+pub(crate) mod live;
 mod local;
 
 use std::io::IsTerminal as _;

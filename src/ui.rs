@@ -71,16 +71,16 @@ impl History {
             version: build.version,
             revision: build.revision,
             topology: Box::new(move || {
-                crate::pinning::topology_json(&of_topology).map_err(|failure| error(&failure))
+                crate::pinning::node_topology(&of_topology).map_err(|failure| error(&failure))
             }),
             pins: Box::new(move || {
-                crate::pinning::pins_json(&of_pins).map_err(|failure| error(&failure))
+                crate::pinning::pin_rows(&of_pins).map_err(|failure| error(&failure))
             }),
             doctor: Box::new(move || {
                 // A runtime of its own: that of the endpoint has no thread to spare.
                 let report = crate::run::runtime()
                     .and_then(|runtime| runtime.block_on(crate::doctor::examine(&of_doctor)));
-                Ok(serde_json::to_value(report.map_err(|failure| error(&failure))?)?)
+                report.map_err(|failure| error(&failure))
             }),
             recording: Box::new(move |span| Ok(recording::encode(timeline.frames(span), &origin)?)),
         })

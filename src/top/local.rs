@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, anyhow};
 use timeline::Timeline;
-use top::{App, Live, Look, Signals, Source, Update, advice, columns, show};
+use top::{App, Look, Signals, Source, Update, advice, columns, show};
 
 use crate::agent::Agent;
 use crate::cli::TopArgs;
@@ -11,6 +11,7 @@ use crate::exit::Failure;
 use crate::logging::{self, LogFilter};
 use crate::output;
 use crate::run;
+use crate::top::live::Live;
 
 /// Number of the frame that `--once` prints: the first ones are before the trace runs.
 const ONCE_FRAME: u64 = 4;

@@ -29,7 +29,8 @@ const fn io(name: &'static str, uses: &'static [&'static str]) -> Crate {
 
 /// All crates with their allowed dependencies. A new crate or dependency must be added here.
 const CRATES: &[Crate] = &[
-    pure("analysis", &["snapshot"]),
+    pure("analysis", &["api", "snapshot"]),
+    pure("api", &[]),
     pure("colocation", &["kernel-text", "placement", "snapshot"]),
     pure("kernel-text", &[]),
     pure("kubepods", &[]),
@@ -39,6 +40,7 @@ const CRATES: &[Crate] = &[
         "advisor",
         &[
             "analysis",
+            "api",
             "cgroupfs",
             "colocation",
             "kernel-text",
@@ -48,16 +50,17 @@ const CRATES: &[Crate] = &[
             "snapshot",
         ],
     ),
-    io("agent-client", &["advisor", "analysis", "console", "timeline", "tls-client", "watchdog"]),
+    io("agent-client", &["api", "console", "tls-client", "watchdog"]),
     io("apiserver", &["tls-client"]),
     io("cgroup-tree", &["cgroupfs", "kernel-text", "kubepods"]),
     io("cgroupfs", &["kernel-text"]),
-    io("console", &[]),
+    io("console", &["api"]),
     io(
         "creation",
         &[
             "advisor",
             "analysis",
+            "api",
             "kernel-text",
             "kubepods",
             "metrics",
@@ -72,8 +75,8 @@ const CRATES: &[Crate] = &[
     io(
         "demo",
         &[
-            "advisor",
             "agent-client",
+            "api",
             "cgroupfs",
             "console",
             "kernel-text",
@@ -84,13 +87,13 @@ const CRATES: &[Crate] = &[
             "replay",
             "snapshot",
             "testkit",
-            "timeline",
             "top",
         ],
     ),
     io(
         "node-commands",
         &[
+            "api",
             "cgroup-tree",
             "cgroupfs",
             "console",
@@ -111,6 +114,7 @@ const CRATES: &[Crate] = &[
         "endpoint",
         &[
             "advisor",
+            "api",
             "apiserver",
             "metrics",
             "pod-sources",
@@ -120,16 +124,14 @@ const CRATES: &[Crate] = &[
             "watchdog",
         ],
     ),
-    io(
-        "kubectl-plugin",
-        &["advisor", "agent-client", "analysis", "console", "node-commands", "top"],
-    ),
+    io("kubectl-plugin", &["agent-client", "api", "console", "top"]),
     io("pod-sources", &["apiserver", "kubepods", "tls-client", "watchdog"]),
-    io("recording", &["timeline"]),
+    io("recording", &["api", "timeline"]),
     io(
         "replay",
         &[
             "advisor",
+            "api",
             "console",
             "endpoint",
             "kernel-text",
@@ -145,18 +147,18 @@ const CRATES: &[Crate] = &[
     io(
         "reporting",
         &[
+            "api",
             "apiserver",
             "colocation",
             "kernel-text",
             "metrics",
             "pinning",
             "snapshot",
-            "timeline",
             "watchdog",
             "yielding",
         ],
     ),
-    io("runtimes", &["cgroupfs", "snapshot"]),
+    io("runtimes", &["api", "cgroupfs"]),
     io("sampler", &["cgroup-tree", "cgroupfs", "kernel-text", "kubepods", "snapshot", "watchdog"]),
     io("sched-trace", &["cgroup-tree", "cgroupfs", "snapshot", "watchdog"]),
     io("metrics", &["snapshot"]),
@@ -164,6 +166,7 @@ const CRATES: &[Crate] = &[
     io(
         "pinning",
         &[
+            "api",
             "cgroup-tree",
             "cgroupfs",
             "kernel-text",
@@ -174,14 +177,15 @@ const CRATES: &[Crate] = &[
         ],
     ),
     io("state-dir", &[]),
-    io("timeline", &["snapshot"]),
+    io("timeline", &["api", "snapshot"]),
     io("tls-client", &[]),
-    io("top", &["advisor", "agent-client", "analysis", "console", "kernel-text", "timeline"]),
+    io("top", &["agent-client", "api", "console", "kernel-text"]),
     io("watchdog", &[]),
     io(
         "yielding",
         &[
             "analysis",
+            "api",
             "cgroupfs",
             "colocation",
             "kernel-text",
@@ -202,6 +206,7 @@ const CRATES: &[Crate] = &[
             "advisor",
             "agent-client",
             "analysis",
+            "api",
             "apiserver",
             "cgroup-tree",
             "cgroupfs",
@@ -252,7 +257,9 @@ const CLOSURES: &[(&str, usize)] = &[
     ("recording", 50),
     ("yielding", 40),
     ("tls-client", 22),
-    ("agent-client", 122),
+    ("api", 12),
+    ("agent-client", 100),
+    ("kubectl-plugin", 145),
 ];
 
 /// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server,

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use api::{ContainerFrame, CpuFrame, Frame};
 use recording::{Origin, Recording};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use timeline::{ContainerFrame, CpuFrame, Frame};
 
 use crate::support::http;
 use crate::support::{Agent, Qos, RealTree, Workload, binary, eventually};

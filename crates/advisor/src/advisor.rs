@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use analysis::injection::{Injections, KnownWorkloads};
 use analysis::{BurstForecasts, Delays, Facts, OBJECTIVE, UsageTrace, findings};
+use api::{AdviceReport, ContainerReport, Workload};
+use kubepods::model::Owner;
 use metrics::AgentMetrics;
 use runtimes::Detector;
 use snapshot::{ContainerRow, NodeSnapshot, Published, ends_window};
@@ -15,7 +17,6 @@ use tokio::sync::Notify;
 use crate::ROUND;
 use crate::container_history::ContainerHistory;
 use crate::quotas::{Quotas, quotas};
-use crate::report::{AdviceReport, ContainerReport};
 use crate::workloads::Workloads;
 
 /// Number of windows between two exports of the advice to the metrics: it changes once per minute,
@@ -271,10 +272,13 @@ impl NodeHistories {
             namespace: row.identity.namespace.clone(),
             pod: row.identity.pod.clone(),
             container: row.identity.container.clone(),
-            workload: row.identity.workload.clone(),
+            workload: row.identity.workload.as_ref().map(workload),
             limit_cores: facts.limit_cores,
             request_cores: facts.request_cores,
-            not_enough_history: facts.cpu.not_enough_history(self.after_seconds),
+            not_enough_history: analysis::not_enough_history(
+                facts.cpu.watched_seconds,
+                self.after_seconds,
+            ),
             findings: findings(&facts),
             runtime: facts.runtime,
             cpu: facts.cpu,
@@ -282,6 +286,10 @@ impl NodeHistories {
             injected: facts.injected,
         }
     }
+}
+
+fn workload(owner: &Owner) -> Workload {
+    Workload { kind: owner.kind.to_string(), name: owner.name.to_string() }
 }
 
 #[cfg(test)]

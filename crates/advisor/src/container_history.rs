@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::{
-    BurstForecast, CpuAdvice, Facts, History, Member, MemoryAdvice, OBJECTIVE, Place, Spec, Steady,
-    THROTTLED_SHARE, UsageTrace, Window, may_be_throttled_by_ancestor, memory_advice,
+    BurstForecast, Facts, History, Member, OBJECTIVE, Place, Spec, Steady, THROTTLED_SHARE,
+    UsageTrace, Window, may_be_throttled_by_ancestor, memory_advice,
 };
+use api::{CpuAdvice, Language, MemoryAdvice};
 use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
 use runtimes::Detector;
-use snapshot::{ContainerIdentity, ContainerRow, Language, SpecRow};
+use snapshot::{ContainerIdentity, ContainerRow, SpecRow};
 
 use crate::program::Program;
 use crate::workloads::Shown;
@@ -323,7 +324,7 @@ impl ContainerHistory {
 
     /// Evaluates the advice. The displayed limit changes only after another value has lasted.
     fn evaluate(&mut self, after_seconds: u64) {
-        let fresh = CpuAdvice::from_history(&self.history, OBJECTIVE, after_seconds);
+        let fresh = analysis::cpu_advice(&self.history, OBJECTIVE, after_seconds);
         let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));
         let held = [fresh.limit, self.cpu.limit]
             .into_iter()

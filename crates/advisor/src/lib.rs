@@ -6,21 +6,17 @@
 
 mod advisor;
 mod arrivals;
-mod command;
 mod container_history;
 mod interference;
 mod program;
 mod quotas;
-mod report;
 mod workloads;
 
 use std::time::Duration;
 
 pub use advisor::Advisor;
 pub use arrivals::sample_arrivals;
-pub use command::{patch_command, pod_patch, pod_patch_command};
 pub use interference::InterferencePolicy;
-pub use report::{AdviceReport, ContainerReport};
 
 /// Longest round of the advisor and of the arrival sampler.
 pub const ROUND: Duration = Duration::from_secs(10);

@@ -1,7 +1,8 @@
 //! The program of one container: detection of its runtime, and the result.
 
+use api::Runtime;
 use runtimes::{Detector, Machine};
-use snapshot::{ContainerRow, Runtime};
+use snapshot::ContainerRow;
 
 /// Number of windows between two detections for an old process. A process that an init starts late
 /// is found within this time.
@@ -61,7 +62,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use snapshot::{Bandwidth, Language, Quota};
+    use api::Language;
+    use snapshot::{Bandwidth, Quota};
 
     use super::*;
 

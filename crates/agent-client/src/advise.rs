@@ -1,6 +1,6 @@
 //! `cpuwarden advise`: prints the advice of a running agent.
 
-use advisor::AdviceReport;
+use api::AdviceReport;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use console::{Failure, output};

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use advisor::{AdviceReport, ContainerReport, pod_patch, pod_patch_command};
-use analysis::injection::{Injected, Status};
-use analysis::{Finding, Severity};
 use anyhow::Context as _;
+use api::{
+    AdviceReport, ContainerReport, Finding, Injected, InjectionStatus, Severity, pod_patch,
+    pod_patch_command,
+};
 use console::Failure;
 
 use crate::advise::AdviceFormat;
@@ -103,8 +104,8 @@ fn figures(finding: &Finding) -> String {
 fn variable(injected: &Injected) -> String {
     let Injected { name, value, status, current } = injected;
     let now = match (status, current) {
-        (Status::Stale, Some(current)) => format!(": now {current}"),
-        (Status::Stale, None) => ": now unset".to_owned(),
+        (InjectionStatus::Stale, Some(current)) => format!(": now {current}"),
+        (InjectionStatus::Stale, None) => ": now unset".to_owned(),
         _ => String::new(),
     };
     format!("{name}={value} ({}{now})", status.as_str())
@@ -126,9 +127,8 @@ fn patches(report: &AdviceReport) -> Result<String, serde_saphyr::SerializeError
 mod tests {
     use std::collections::BTreeMap;
 
-    use analysis::{CpuAdvice, FindingKind};
+    use api::{CpuAdvice, FindingKind, Workload};
     use serde_json::{Value, json};
-    use snapshot::Workload;
 
     use super::*;
 
@@ -152,7 +152,10 @@ mod tests {
             request_cores: None,
             runtime: None,
             cpu: CpuAdvice::default(),
-            not_enough_history: CpuAdvice::default().not_enough_history(300),
+            not_enough_history: Some(
+                "not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h"
+                    .into(),
+            ),
             memory: None,
             injected: Vec::new(),
             findings: vec![finding],
@@ -204,10 +207,10 @@ mod tests {
             current: current.map(str::to_owned),
         };
         let cases = [
-            (injected(Status::Observed, None), "  + GOMAXPROCS=2 (observed)"),
-            (injected(Status::Injected, None), "  + GOMAXPROCS=2 (injected)"),
-            (injected(Status::Stale, Some("1")), "  + GOMAXPROCS=2 (stale: now 1)"),
-            (injected(Status::Stale, None), "  + GOMAXPROCS=2 (stale: now unset)"),
+            (injected(InjectionStatus::Observed, None), "  + GOMAXPROCS=2 (observed)"),
+            (injected(InjectionStatus::Injected, None), "  + GOMAXPROCS=2 (injected)"),
+            (injected(InjectionStatus::Stale, Some("1")), "  + GOMAXPROCS=2 (stale: now 1)"),
+            (injected(InjectionStatus::Stale, None), "  + GOMAXPROCS=2 (stale: now unset)"),
         ];
         let all = cases.iter().map(|(injected, _)| injected.clone()).collect();
         let row = ContainerReport { injected: all, ..row("shop", "cart", "app") };

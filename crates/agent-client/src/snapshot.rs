@@ -33,7 +33,7 @@ pub struct PartArgs {
 /// Parses a time that the history covers.
 fn within_the_history(text: &str) -> Result<HumanDuration, String> {
     let span = HumanDuration::from_seconds_or_text(text)?;
-    let seconds = 1..=timeline::KEPT as u64;
+    let seconds = 1..=api::KEPT as u64;
     if seconds.contains(&span.0.as_secs()) {
         Ok(span)
     } else {

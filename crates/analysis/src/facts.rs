@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use snapshot::{Limit, Runtime};
+use api::{CpuAdvice, Injected, MemoryAdvice, Runtime};
+use snapshot::Limit;
 
-use crate::cpu::CpuAdvice;
-use crate::injection::Injected;
-use crate::memory::MemoryAdvice;
 use crate::pod::PodQuota;
 
 /// The list of a pod's spec that contains a container.

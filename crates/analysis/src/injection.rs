@@ -12,7 +12,7 @@ use crate::memory::soft_limit;
 
 mod record;
 
-pub use record::{Injected, Injections, Record, Status};
+pub use record::{Injections, Record};
 
 /// Annotation of a pod with the variables for its containers: `true`, `false`, or a list of names.
 pub const VARIABLES_ANNOTATION: &str = "cpuwarden.io/inject-env";

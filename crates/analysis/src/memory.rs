@@ -1,29 +1,6 @@
 //! Memory advice: the soft limit of the runtime's heap.
 
-use serde::{Deserialize, Serialize};
-
-/// Advice for GOGC of a Go service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Gogc {
-    /// Memory is free and CPU is short: GOGC=200 trades memory for fewer collections.
-    Raise,
-    /// Keep the current value.
-    Keep,
-}
-
-/// Memory advice; sizes in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MemoryAdvice {
-    /// Limit minus working set.
-    pub headroom_bytes: u64,
-    /// Value for GOMEMLIMIT; `None` if 1.25 × the live set exceeds 90 % of the limit: raise the
-    /// limit first.
-    pub soft_limit_bytes: Option<u64>,
-    /// Advice for GOGC.
-    pub gogc: Gogc,
-}
+use api::{Gogc, MemoryAdvice};
 
 /// Share of the limit for the heap, by default; the rest is for stacks, mappings and the kernel.
 pub const HEAP_SHARE: f64 = 0.7;

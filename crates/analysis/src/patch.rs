@@ -60,39 +60,6 @@ pub(crate) fn of_place(mut patch: Value, place: Place) -> Value {
     patch
 }
 
-/// Merges several patches of a pod; if two set the same field, the first wins.
-#[must_use]
-pub fn merged<'a>(patches: impl Iterator<Item = &'a Value>) -> Option<Value> {
-    let mut pod = json!({});
-    for patch in patches {
-        add(&mut pod, &patch["spec"]["template"]["spec"]);
-    }
-    (pod != json!({})).then(|| of_pod(&pod))
-}
-
-/// Adds missing fields, containers and environment variables; the latter two are matched by name.
-fn add(whole: &mut Value, part: &Value) {
-    match (whole, part) {
-        (Value::Object(whole), Value::Object(part)) => {
-            for (name, value) in part {
-                match whole.get_mut(name) {
-                    Some(there) => add(there, value),
-                    None => drop(whole.insert(name.clone(), value.clone())),
-                }
-            }
-        }
-        (Value::Array(whole), Value::Array(part)) => {
-            for value in part {
-                match whole.iter_mut().find(|there| there["name"] == value["name"]) {
-                    Some(there) => add(there, value),
-                    None => whole.push(value.clone()),
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
 fn of_container(container: &Value) -> Value {
     of_pod(&json!({ "containers": [container] }))
 }

@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use api::{Finding, FindingKind, Injected, InjectionStatus, Language, Runtime};
 use serde_json::Value;
-use snapshot::{Language, Limit, Runtime};
+use snapshot::Limit;
 
 use crate::facts::{Delay, Facts, Place};
-use crate::finding::{Finding, FindingKind};
-use crate::injection::{Injected, Status};
 use crate::patch;
 use crate::request;
 
@@ -313,7 +312,8 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
 /// A running process keeps its environment; only a new container gets the values of the current
 /// limits.
 fn injected_env_stale(facts: &Facts) -> Answer {
-    let stale: Vec<_> = facts.injected.iter().filter(|one| one.status == Status::Stale).collect();
+    let stale: Vec<_> =
+        facts.injected.iter().filter(|one| one.status == InjectionStatus::Stale).collect();
     let now = |one: &Injected| match &one.current {
         Some(value) => format!("{}={} was injected, now {value}", one.name, one.value),
         None => format!("{}={} was injected, now unset", one.name, one.value),

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use analysis::injection::{Injected, Status};
-use analysis::{
-    CpuAdvice, Delay, Facts, FindingKind, Gogc, LimitAdvice, Place, PodQuota, Spec, Steady,
-    findings, memory_advice, merged,
+use analysis::{Delay, Facts, Place, PodQuota, Spec, Steady, findings, memory_advice};
+use api::{
+    CpuAdvice, FindingKind, Gogc, Injected, InjectionStatus, Language, LimitAdvice, Runtime, merged,
 };
-use snapshot::{Language, Limit, Runtime};
+use snapshot::Limit;
 
 const GIB: u64 = 1 << 30;
 
@@ -52,8 +51,8 @@ fn set_limit(facts: &mut Facts, cores: f64) {
     (facts.limit_cores, facts.own_limit_cores) = (Some(cores), Some(cores));
 }
 
-fn injected(name: &str, status: Status) -> Injected {
-    let current = (status == Status::Stale).then(|| "1".to_owned());
+fn injected(name: &str, status: InjectionStatus) -> Injected {
+    let current = (status == InjectionStatus::Stale).then(|| "1".to_owned());
     Injected { name: name.to_owned(), value: "2".to_owned(), status, current }
 }
 
@@ -87,8 +86,8 @@ fn cases() -> Vec<(FindingKind, Change)> {
         }),
         (FindingKind::InjectedEnvStale, |facts| {
             facts.injected = vec![
-                injected("GOMAXPROCS", Status::Stale),
-                injected("GOMEMLIMIT", Status::Injected),
+                injected("GOMAXPROCS", InjectionStatus::Stale),
+                injected("GOMEMLIMIT", InjectionStatus::Injected),
             ];
         }),
         (FindingKind::NoisyNeighbor, |facts| facts.contention_share = Some(0.11)),
@@ -341,9 +340,9 @@ fn one_patch_of_several_containers_has_each_once() {
 #[test]
 fn a_stale_variable_is_named_with_its_value_then_and_now() {
     let mut facts = sound();
-    facts.injected = vec![injected("GOMAXPROCS", Status::Injected)];
+    facts.injected = vec![injected("GOMAXPROCS", InjectionStatus::Injected)];
     assert_eq!(kinds(&facts), []);
-    facts.injected = vec![injected("GOMAXPROCS", Status::Stale)];
+    facts.injected = vec![injected("GOMAXPROCS", InjectionStatus::Stale)];
     let [finding] = &findings(&facts)[..] else { panic!("one finding") };
     let reason =
         "the limits have changed (GOMAXPROCS=2 was injected, now 1); restart the pod to apply them";

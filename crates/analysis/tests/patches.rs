@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use analysis::{
-    CpuAdvice, Facts, LEAST_REQUEST_CORES, LEAST_REQUEST_PART, LimitAdvice, PodQuota,
-    REQUEST_AFTER_SECONDS, Spec, findings, memory_advice, merged,
+    Facts, LEAST_REQUEST_CORES, LEAST_REQUEST_PART, PodQuota, REQUEST_AFTER_SECONDS, Spec,
+    findings, memory_advice,
 };
+use api::{CpuAdvice, Language, LimitAdvice, Runtime, merged};
 use proptest::prelude::*;
 use serde_json::Value;
-use snapshot::{Language, Limit, Runtime};
+use snapshot::Limit;
 
 /// Cores of a quantity in millicores.
 fn cores(quantity: &Value) -> Option<f64> {
@@ -191,9 +192,7 @@ fn a_limit_of_a_guaranteed_pods_own_is_raised_with_its_request() {
 
 #[test]
 fn missing_advice_names_the_time_until_it_is_available() {
-    let reported = |watched_seconds| {
-        CpuAdvice { watched_seconds, ..CpuAdvice::default() }.not_enough_history(300)
-    };
+    let reported = |watched_seconds| analysis::not_enough_history(watched_seconds, 300);
     let expected = |so_far, rest| Some(format!("not enough history: {so_far} of 24 h; {rest}"));
     assert_eq!(reported(0), expected("0 s", "limits from 5 min, lower requests from 24 h"));
     assert_eq!(reported(299), expected("4 min", "limits from 5 min, lower requests from 24 h"));

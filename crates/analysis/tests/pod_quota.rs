@@ -1,10 +1,9 @@
 //! A quota above the container's own: the owner of the lowest limit, and the place of the change.
 
-use analysis::{
-    CpuAdvice, Facts, Finding, FindingKind, LimitAdvice, Member, PodQuota, findings, merged,
-};
+use analysis::{Facts, Member, PodQuota, findings};
+use api::{CpuAdvice, Finding, FindingKind, Language, LimitAdvice, Runtime, merged};
 use serde_json::{Value, json};
-use snapshot::{Language, Limit, Runtime};
+use snapshot::Limit;
 
 fn member(own_limit_cores: Option<f64>, advised_cores: Option<f64>) -> Member {
     Member { own_limit_cores, advised_cores }

@@ -5,9 +5,10 @@
 mod support;
 
 use analysis::{
-    CandidateLimit, Count, CpuAdvice, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS,
-    Replay, UsageTrace, UsageTraces, Window,
+    CandidateLimit, Count, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS, Replay,
+    UsageTrace, UsageTraces, Window,
 };
+use api::CpuAdvice;
 use proptest::prelude::*;
 use support::{MS, window};
 
@@ -78,7 +79,7 @@ fn the_smallest_limit_within_the_objective_is_reported() {
     let throttled =
         Window { throttled_ns: 80 * MS, throttled_periods: Some(1), ..window(30, Some(3)) };
     (0..900).for_each(|_| history.push(&throttled, Some(0.2)));
-    let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
+    let advice = analysis::cpu_advice(&history, OBJECTIVE, 300);
     let limit = advice.limit.unwrap();
     assert!(limit.cores == 0.3 && limit.is_lower_bound, "{limit:?}");
     assert_eq!(advice.burst_seconds, Some(0.01));
@@ -90,7 +91,7 @@ fn unthrottled_demand_gives_an_exact_limit_without_burst() {
     let mut history = History::default();
     history.learn(steady_trace(700));
     (0..900).for_each(|_| history.push(&window(700, Some(10)), Some(4.0)));
-    let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
+    let advice = analysis::cpu_advice(&history, OBJECTIVE, 300);
     let limit = advice.limit.unwrap();
     assert!(
         limit.cores == 0.75 && !limit.is_lower_bound && advice.burst_seconds.is_none(),
@@ -102,7 +103,7 @@ fn unthrottled_demand_gives_an_exact_limit_without_burst() {
 fn too_little_history_gives_no_advice() {
     let mut history = History::default();
     (0..299).for_each(|_| history.push(&window(700, Some(10)), None));
-    let advice = CpuAdvice::from_history(&history, OBJECTIVE, 300);
+    let advice = analysis::cpu_advice(&history, OBJECTIVE, 300);
     assert_eq!(advice, CpuAdvice { windows: 299, watched_seconds: 299, ..CpuAdvice::default() });
 }
 
@@ -112,7 +113,7 @@ fn six_hours_are_kept_in_bounded_memory_and_older_windows_go() {
     (0..1200).for_each(|_| history.push(&window(3000, Some(10)), Some(4.0)));
     (0..analysis::REPLAYED_SECONDS).for_each(|_| history.push(&window(90, Some(10)), Some(4.0)));
     assert_eq!(history.replayed_seconds(), analysis::REPLAYED_SECONDS);
-    assert_eq!(CpuAdvice::from_history(&history, OBJECTIVE, 300).limit.unwrap().cores, 0.1);
+    assert_eq!(analysis::cpu_advice(&history, OBJECTIVE, 300).limit.unwrap().cores, 0.1);
     assert!(500 * History::bytes_when_full() <= 16 << 20, "{} bytes", History::bytes_when_full());
 }
 

@@ -5,9 +5,10 @@
 mod support;
 
 use analysis::{
-    CandidateLimit, Count, CpuAdvice, History, LimitAdvice, OBJECTIVE, READ_EVERY_NS, READINGS,
-    Replay, UsageTrace, UsageTraces, Window,
+    CandidateLimit, Count, History, OBJECTIVE, READ_EVERY_NS, READINGS, Replay, UsageTrace,
+    UsageTraces, Window,
 };
+use api::LimitAdvice;
 use support::{MS, window};
 
 /// CPU time used by a thread at a time, if it runs for `cpu_ms` at the start of each interval of
@@ -83,7 +84,7 @@ fn without_a_quota_a_trace_makes_the_limit_exact() {
         let mut history = History::default();
         seen.into_iter().for_each(|seen| history.learn(seen));
         (0..600).for_each(|_| history.push(&window(30, None), None));
-        CpuAdvice::from_history(&history, OBJECTIVE, 300).limit.unwrap()
+        analysis::cpu_advice(&history, OBJECTIVE, 300).limit.unwrap()
     };
     let blind = advised(None);
     assert!(blind.cores == 0.05 && blind.is_lower_bound, "{blind:?}");
@@ -121,7 +122,7 @@ fn advised_for_rare_bursts(traces: &[UsageTrace]) -> LimitAdvice {
         let used_ns = rare_bursts((second + 1) * 1000 * MS) - rare_bursts(second * 1000 * MS);
         history.push(&window(used_ns / MS, None), None);
     }
-    CpuAdvice::from_history(&history, OBJECTIVE, 300).limit.unwrap()
+    analysis::cpu_advice(&history, OBJECTIVE, 300).limit.unwrap()
 }
 
 #[test]
@@ -147,7 +148,7 @@ fn a_rare_burst_is_kept_once_a_trace_has_met_it() {
 fn a_limit_in_force_that_never_throttled_is_no_lower_bound() {
     let mut history = History::default();
     (0..600).for_each(|_| history.push(&window(300, Some(10)), Some(0.4)));
-    let advised = CpuAdvice::from_history(&history, OBJECTIVE, 300).limit.unwrap();
+    let advised = analysis::cpu_advice(&history, OBJECTIVE, 300).limit.unwrap();
     assert!(
         advised.cores <= 0.4 && advised.is_lower_bound,
         "a lower limit may throttle: {advised:?}"
@@ -186,7 +187,7 @@ fn a_period_below_the_traces_resolution_gives_a_lower_bound() {
         let mut history = History::default();
         history.learn(trace(bursts(30, 1030)));
         (0..600).for_each(|_| history.push(&Window { period_ns, ..window(30, None) }, None));
-        CpuAdvice::from_history(&history, OBJECTIVE, 300).limit.unwrap()
+        analysis::cpu_advice(&history, OBJECTIVE, 300).limit.unwrap()
     };
     assert!(!advised(10 * MS).is_lower_bound && advised(MS).is_lower_bound, "{:?}", advised(MS));
 }

@@ -1,17 +1,21 @@
-//! Input and output that every command shares: values of options, a [`Failure`] with its exit code,
-//! standard output, the log on standard error, plain tables, and the version.
+//! Input and output that several commands share: values of options, a [`Failure`] with its exit
+//! code, standard output, the log on standard error, plain tables, answers as text, and the version.
 
 mod byte_size;
+mod doctor;
 mod failure;
 mod human_duration;
 pub mod log;
 pub mod output;
+mod pins;
 pub mod stderr;
 pub mod table;
 
 pub use byte_size::ByteSize;
+pub use doctor::show_doctor;
 pub use failure::Failure;
 pub use human_duration::HumanDuration;
+pub use pins::show_pins;
 
 /// Git revision of this build: of the variable `CPUWARDEN_REVISION`, or of the checkout
 /// (`build.rs`).

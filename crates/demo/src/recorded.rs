@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use api::{ContainerFrame, Frame, Rates};
 use console::{Failure, output, table};
 use recording::Recording;
 use replay::Page;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use timeline::{ContainerFrame, Frame, Rates};
 use top::{App, Look, Signals, columns};
 
 use crate::{DemoArgs, DemoOutput, end};
@@ -162,7 +162,7 @@ mod tests {
         assert!(frames.iter().all(|frame| frame.node.trace.mode == "continuous"));
         let waits = |victim: &str, aggressor: &str| -> f64 {
             let pairs = frames.iter().flat_map(|frame| &frame.interference);
-            let is = |pair: &&timeline::Interference| {
+            let is = |pair: &&api::Interference| {
                 pair.victim.pod == victim && pair.aggressor.pod == aggressor
             };
             pairs.filter(is).map(|pair| pair.wait).sum()

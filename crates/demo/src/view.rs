@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use advisor::Advisor;
 use agent_client::DEFAULT_ADDRESS;
 use anyhow::Context as _;
+use api::AdviceReport;
 use console::{Failure, output, table};
 use pod_sources::Pods;
 use serde_json::json;
@@ -44,7 +44,10 @@ impl DemoView {
     }
 
     /// Updates of the terminal view beside its frames.
-    pub fn updates(self, advisor: Advisor) -> impl FnMut() -> Vec<Update> + Send + 'static {
+    pub fn updates(
+        self,
+        report: impl Fn() -> AdviceReport + Send + 'static,
+    ) -> impl FnMut() -> Vec<Update> + Send + 'static {
         move || {
             let Self { stage, metrics, advise, .. } = &self;
             let mut notes = vec![
@@ -53,7 +56,7 @@ impl DemoView {
                 "Ctrl-C or q ends the demo and removes its cgroups and processes".to_owned(),
             ];
             notes.extend(self.errors());
-            vec![Update::Notes(notes), Update::Advice(advice(advisor.advice()))]
+            vec![Update::Notes(notes), Update::Advice(advice(report()))]
         }
     }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use advisor::{AdviceReport, ContainerReport, patch_command};
 use agent_client::{AdviceFormat, block_on, finding_line, render};
 use anyhow::Context as _;
+use api::{AdviceReport, ContainerReport, patch_command};
 use console::{Failure, output};
 use serde::Serialize;
 use serde_json::Value;

@@ -7,10 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use agent_client::{AgentClient, PartArgs};
+use api::{DoctorReport, PinRow};
 use clap::{Args, Parser, Subcommand};
-use console::{Failure, stderr};
-use node_commands::doctor::{self, DoctorReport};
-use node_commands::{PinRow, show_rows};
+use console::{Failure, show_doctor, show_pins, stderr};
 use top::Shown;
 
 use crate::advise::advise;
@@ -166,13 +165,13 @@ pub fn run(plugin: Plugin) -> Result<ExitCode, Failure> {
         PluginCommand::Top { once, node, of } => top(&of, node.as_deref(), once)?,
         PluginCommand::Advise { output, of } => advise(&of, output)?,
         PluginCommand::Doctor { json, of } => {
-            let show = |report: &DoctorReport, json| doctor::show(report, json).map(drop);
+            let show = |report: &DoctorReport, json| show_doctor(report, json).map(drop);
             let reports = per_node::show(&of, "/api/v1/doctor", DOCTOR_TIMEOUT, json, show)?;
-            let codes = reports.iter().map(|(_, report)| report.worst().exit_code());
+            let codes = reports.iter().map(|(_, report)| report.worst.exit_code());
             return Ok(ExitCode::from(codes.max().unwrap_or_default()));
         }
         PluginCommand::Pins { json, of } => {
-            let show = |rows: &Vec<PinRow>, json| show_rows(rows, json);
+            let show = |rows: &Vec<PinRow>, json| show_pins(rows, json);
             per_node::show(&of, "/api/v1/pins", TIMEOUT, json, show)?;
         }
         PluginCommand::Snapshot { part, of } => per_node::snapshot(&of, &part)?,

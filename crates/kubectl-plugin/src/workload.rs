@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use advisor::ContainerReport;
-use analysis::{Finding, FindingKind, merged as merged_patches};
+use api::{ContainerReport, Finding, FindingKind, merged as merged_patches};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -152,7 +151,7 @@ fn quantity(value: &Value) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use analysis::{CpuAdvice, Severity};
+    use api::{CpuAdvice, Severity};
     use serde_json::json;
 
     use super::*;

@@ -7,5 +7,5 @@ mod pins;
 mod topology;
 
 pub use drain::drain;
-pub use pins::{PinRow, pins, show_pins, show_rows};
-pub use topology::{NodeTopology, TopologySources};
+pub use pins::{pins, show_pins};
+pub use topology::{TopologySources, show_topology, topology};

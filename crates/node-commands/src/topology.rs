@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
+use api::{CpuWithOwner, NodeTopology, Pin};
 use console::{Failure, output, table};
 use kernel_text::CpuSet;
 use pinning::{Checkpoint, CpuManagerState, Machine};
 use placement::{CoreKind, Cpu};
-use serde::Serialize;
 use watchdog::errors::chain;
 
 use crate::drain::failure;
@@ -28,60 +28,28 @@ pub struct TopologySources<'a> {
     pub reserved: &'a CpuSet,
 }
 
-/// The node's topology, as printed.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeTopology {
-    online: String,
-    offline: String,
-    isolated: String,
-    nohz_full: String,
-    /// NUMA nodes with their CPUs.
-    numa_nodes: BTreeMap<u32, String>,
-    /// Distances of each NUMA node to all nodes; 10 is local. Empty if the kernel does not report
-    /// them.
-    distances: BTreeMap<u32, BTreeMap<u32, u32>>,
-    cpus: Vec<CpuWithOwner>,
+/// Reads the node's CPUs and their owners.
+///
+/// # Errors
+/// A node whose CPUs cannot be read.
+pub fn topology(sources: &TopologySources<'_>) -> Result<NodeTopology, Failure> {
+    let no_cpus =
+        |error| Failure::node(format!("--sys-root: {}; mount the host's /sys", chain(&error)));
+    let machine = Machine::read(sources.sys_root).map_err(no_cpus)?;
+    Ok(node_topology(&machine, &owners(sources, &machine)?))
 }
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CpuWithOwner {
-    cpu: u32,
-    core: u32,
-    l3: Option<u32>,
-    die: Option<u32>,
-    numa_node: u32,
-    socket: u32,
-    kind: Option<&'static str>,
-    /// `share`, `reserved`, `kubelet`, or the pod that has this CPU exclusively.
-    owner: String,
-}
-
-impl NodeTopology {
-    /// Reads the node's CPUs and their owners.
-    ///
-    /// # Errors
-    /// A node whose CPUs cannot be read.
-    pub fn read(sources: &TopologySources<'_>) -> Result<Self, Failure> {
-        let no_cpus =
-            |error| Failure::node(format!("--sys-root: {}; mount the host's /sys", chain(&error)));
-        let machine = Machine::read(sources.sys_root).map_err(no_cpus)?;
-        Ok(node_topology(&machine, &owners(sources, &machine)?))
-    }
-
-    /// Prints the topology.
-    ///
-    /// # Errors
-    /// None that this program causes.
-    pub fn show(&self, json: bool) -> Result<(), Failure> {
-        let text = match json {
-            true => serde_json::to_string_pretty(self).context("cannot print the topology")? + "\n",
-            false => text(self),
-        };
-        output::show(&text);
-        Ok(())
-    }
+/// Prints a topology.
+///
+/// # Errors
+/// None that this program causes.
+pub fn show_topology(topology: &NodeTopology, json: bool) -> Result<(), Failure> {
+    let text = match json {
+        true => serde_json::to_string_pretty(topology).context("cannot print the topology")? + "\n",
+        false => text(topology),
+    };
+    output::show(&text);
+    Ok(())
 }
 
 /// Owners of exclusive or reserved CPUs.
@@ -92,7 +60,7 @@ fn owners(
     let checkpoint = Checkpoint::of_this_boot(sources.state_dir, sources.proc_root)
         .map_err(|error| failure(&error))?;
     let pins = checkpoint.into_iter().flat_map(|checkpoint| checkpoint.pins.into_values());
-    let pin = |pin: pinning::Pin| {
+    let pin = |pin: Pin| {
         Some((format!("{}/{} ({})", pin.namespace, pin.pod, pin.cpu_qos), pin.cpus.parse().ok()?))
     };
     let mut owners: Vec<(String, CpuSet)> = pins.filter_map(pin).collect();
@@ -127,10 +95,11 @@ fn cpu_with_owner(cpu: &Cpu, owners: &[(String, CpuSet)]) -> CpuWithOwner {
     let &Cpu { id, core, l3, die, node, socket, kind } = cpu;
     let owner = owners.iter().find(|(_, cpus)| cpus.contains(id)).map_or("share", |(name, _)| name);
     let kind = kind.map(|kind| match kind {
-        CoreKind::Performance => "performance",
-        CoreKind::Efficiency => "efficiency",
+        CoreKind::Performance => "performance".to_owned(),
+        CoreKind::Efficiency => "efficiency".to_owned(),
     });
-    CpuWithOwner { cpu: id, core, l3, die, numa_node: node, socket, kind, owner: owner.to_owned() }
+    let owner = owner.to_owned();
+    CpuWithOwner { cpu: id, core, l3, die, numa_node: node, socket, kind, owner, busy: None }
 }
 
 /// Renders one block per socket and node, with one line per core.
@@ -172,7 +141,7 @@ fn core_row(core: u32, cpus: &[&CpuWithOwner]) -> Vec<String> {
     if let Some(l3) = cpus.first().and_then(|cpu| cpu.l3) {
         row.push(format!("L3 {l3}"));
     }
-    row.extend(cpus.first().and_then(|cpu| cpu.kind).map(str::to_owned));
+    row.extend(cpus.first().and_then(|cpu| cpu.kind.clone()));
     row.extend(cpus.iter().map(|cpu| format!("CPU {} {}", cpu.cpu, cpu.owner)));
     row
 }

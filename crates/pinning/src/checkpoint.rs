@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
+use api::{Pin, Rejection};
 use cgroupfs::node;
 use placement::{Class, Current, Holding};
 use serde::{Deserialize, Serialize};
@@ -67,36 +68,6 @@ pub struct WrittenCgroup {
     /// `cpuset.cpus` before the first write.
     #[serde(rename = "before")]
     pub original: String,
-}
-
-/// A pod with exclusive CPUs, for display.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pin {
-    /// Namespace; empty if the pod's name is unknown.
-    pub namespace: String,
-    /// Pod name, or its UID if the name is unknown.
-    pub pod: String,
-    /// `LSE` or `LSR`.
-    pub cpu_qos: String,
-    /// `FullPCPUs` or `SpreadByPCPUs`.
-    pub bind_policy: String,
-    /// Its CPUs in list format (`0-1,4`).
-    pub cpus: String,
-    /// Time of the grant, seconds since 1970.
-    pub since: u64,
-}
-
-/// A pod that runs in the shared pool because its request for exclusive CPUs was rejected.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rejection {
-    /// Namespace; empty if the pod's name is unknown.
-    pub namespace: String,
-    /// Pod name, or its UID if the name is unknown.
-    pub pod: String,
-    /// Reason of the rejection, as in `cpuwarden_pin_rejections_total`.
-    pub reason: String,
 }
 
 impl Checkpoint {

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use api::Pin;
 use kernel_text::{CpuSet, MAX_CPUS};
 use kubepods::{ExclusiveCpus, PodIndex, PodName};
 
-use crate::{Checkpoint, Pin};
+use crate::Checkpoint;
 
 /// Exclusive CPUs of the kubelet's static CPU manager, and the pins in the checkpoint. An agent with
 /// `--pinning=off` leaves the pins of an earlier one in place.

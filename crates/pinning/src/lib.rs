@@ -28,7 +28,7 @@ mod tree;
 mod verified;
 
 pub use admission::{Admission, ForeignContainer, Placed};
-pub use checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name};
+pub use checkpoint::{Checkpoint, Held, WrittenCgroup, class_name};
 pub use claims::{claim, has_ended, with_container, with_pod_level};
 pub use decision::{Decision, PodOutcome};
 pub use drain::{DrainConfig, DrainOutcome, Drained, Scope, drain};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use api::Pin;
 use placement::{Pools, Reason, Step};
 
-use crate::checkpoint::Pin;
 use crate::decision::{Decision, PodOutcome};
 
 /// Whether the agent enforces.

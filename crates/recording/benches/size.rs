@@ -11,12 +11,12 @@ mod node;
 
 use std::hint::black_box;
 
+use api::Frame;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use node::{Node, START_MS, origin};
 use recording::encode;
 use rustix::time::{ClockId, clock_gettime};
-use timeline::Frame;
 
 const SECONDS: usize = 600;
 

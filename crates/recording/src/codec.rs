@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use timeline::{
-    ContainerFrame, CpuFrame, Frame, Interference, Measure, NodeFrame, PressureScope, Rates,
+use api::{
+    Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, Measure, NodeFrame, Rates,
 };
 
 use crate::table::{Row, Table};
@@ -104,17 +104,20 @@ impl Decoder {
     }
 }
 
+/// The bounds of one scope of contention.
+type OfScope = fn(&mut Contention) -> &mut Option<Bounds>;
+
 /// Scopes of the columns of contention, a lower and an upper bound each.
-const CONTENTION: [(PressureScope, &str); 4] = [
-    (PressureScope::Node, "contention.node"),
-    (PressureScope::Guaranteed, "contention.guaranteed"),
-    (PressureScope::Burstable, "contention.burstable"),
-    (PressureScope::BestEffort, "contention.bestEffort"),
+const CONTENTION: [(OfScope, &str); 4] = [
+    (|contention| &mut contention.node, "contention.node"),
+    (|contention| &mut contention.guaranteed, "contention.guaranteed"),
+    (|contention| &mut contention.burstable, "contention.burstable"),
+    (|contention| &mut contention.best_effort, "contention.bestEffort"),
 ];
 
 /// The bound of contention in a column after the first two: its scope, and whether it is the upper
 /// one.
-fn bound(column: usize) -> ((PressureScope, &'static str), bool) {
+fn bound(column: usize) -> ((OfScope, &'static str), bool) {
     (CONTENTION[(column - 2) / 2], column % 2 == 1)
 }
 
@@ -126,8 +129,8 @@ impl Row for NodeFrame {
             0 => "pressure".to_owned(),
             1 => "steal".to_owned(),
             column => {
-                let ((_, scope), is_upper) = bound(column);
-                format!("{scope}.{}", if is_upper { "upper" } else { "lower" })
+                let ((_, name), is_upper) = bound(column);
+                format!("{name}.{}", if is_upper { "upper" } else { "lower" })
             }
         }
     }
@@ -144,9 +147,9 @@ impl Row for NodeFrame {
             0 => self.pressure,
             1 => self.steal,
             column => {
-                let ((scope, _), is_upper) = bound(column);
+                let ((of_scope, _), is_upper) = bound(column);
                 let mut contention = self.contention;
-                let bounds = (*contention.of_mut(scope))?;
+                let bounds = (*of_scope(&mut contention))?;
                 Some(if is_upper { bounds.upper } else { bounds.lower })
             }
         }
@@ -157,8 +160,8 @@ impl Row for NodeFrame {
             0 => self.pressure = value,
             1 => self.steal = value,
             column => {
-                let ((scope, _), is_upper) = bound(column);
-                let bounds = self.contention.of_mut(scope);
+                let ((of_scope, _), is_upper) = bound(column);
+                let bounds = of_scope(&mut self.contention);
                 match value {
                     // Both bounds are there, or neither.
                     None => *bounds = None,

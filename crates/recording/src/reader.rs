@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use timeline::Frame;
+use api::Frame;
 
 use crate::error::Error;
 use crate::ring::segment_files;

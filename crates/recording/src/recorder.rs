@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use timeline::{Frame, Timeline};
+use api::Frame;
+use timeline::Timeline;
 
 use crate::error::Error;
 use crate::ring::Ring;

@@ -7,8 +7,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use api::Frame;
 use rustix::fs::FlockOperation;
-use timeline::Frame;
 
 use crate::error::Error;
 use crate::segment::{FRAMES, Origin, Writer};

@@ -11,9 +11,9 @@
 use std::borrow::Borrow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use api::Frame;
 use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
 use serde::{Deserialize, Serialize};
-use timeline::Frame;
 
 use crate::codec::{Columns, Decoder, Encoder, columns};
 use crate::error::Error;

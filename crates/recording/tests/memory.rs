@@ -5,10 +5,11 @@ mod node;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::KEPT;
 use node::{Node, origin};
 use peak_alloc::PeakAlloc;
 use recording::encode;
-use timeline::{KEPT, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
+use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;

@@ -6,12 +6,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use api::{Colocation, ContainerFrame, Contention, Frame, Measure, PodName, Rates};
 use node::{Node, START_MS, origin};
 use proptest::prelude::*;
 use recording::{Error, Recording, encode};
-use timeline::{
-    Colocation, ContainerFrame, Contention, Frame, Measure, PodName, Rates, pack, unpack,
-};
+use timeline::{pack, unpack};
 
 /// The value as it is read back: with three digits.
 fn kept(value: Option<f64>) -> Option<f64> {
@@ -275,7 +274,7 @@ prop_compose! {
         frame.node.pressure = pressure;
         let pod = |pod| PodName { namespace: String::new(), pod };
         frame.interference = pairs.into_iter().map(|(victim, aggressor, wait)| {
-            timeline::Interference { victim: pod(victim), aggressor: pod(aggressor), wait }
+            api::Interference { victim: pod(victim), aggressor: pod(aggressor), wait }
         }).collect();
         frame
     }

@@ -11,10 +11,10 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
+use api::Frame;
 use clap::Args;
 use console::{Failure, HumanDuration, output, stderr};
 use recording::Recording;
-use timeline::Frame;
 use top::{App, Look, Playback, Signals, Source as _, show};
 
 /// Width of the table that is not drawn on a terminal, columns.
@@ -243,11 +243,11 @@ mod tests {
         let frame = |second: u64| Frame {
             at_ms: THREE + second * 1000,
             seconds: 1.0,
-            containers: vec![timeline::ContainerFrame {
+            containers: vec![api::ContainerFrame {
                 namespace: "shop".to_owned(),
                 pod: format!("checkout-{second}"),
                 container: "app".to_owned(),
-                ..timeline::ContainerFrame::default()
+                ..api::ContainerFrame::default()
             }],
             ..Frame::default()
         };

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use advisor::Advisor;
 use anyhow::{Context as _, anyhow};
+use api::{CpuFrame, CpuWithOwner, KEPT, NodeTopology};
 use console::{Failure, output, stderr};
 use endpoint::{Parts, Serving, Sources, Ui};
 use kernel_text::CpuSet;
 use metrics::{AgentMetrics, Build, Exposition};
 use pod_sources::{PodConfig, PodService, PodSource};
 use recording::{Origin, Recording};
-use serde_json::{Value, json};
 use snapshot::Published;
-use timeline::{CpuFrame, KEPT, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
+use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
@@ -162,33 +162,28 @@ fn views(timeline: &Timeline, origin: Origin) -> Ui {
 
 /// The answer of `/api/v1/topology` from the CPUs of a frame. Recordings do not contain the owners
 /// of CPUs.
-fn topology(cpus: &[CpuFrame]) -> Value {
+fn topology(cpus: &[CpuFrame]) -> NodeTopology {
     let list = |cpus: &mut dyn Iterator<Item = u32>| cpus.collect::<CpuSet>().to_string();
     let mut nodes: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for cpu in cpus {
         nodes.entry(cpu.numa_node.unwrap_or_default()).or_default().push(cpu.cpu);
     }
-    let nodes: BTreeMap<u32, String> =
-        nodes.into_iter().map(|(node, cpus)| (node, list(&mut cpus.into_iter()))).collect();
-    let cpu = |cpu: &CpuFrame| {
-        json!({
-            "cpu": cpu.cpu,
-            "core": cpu.core.unwrap_or(cpu.cpu),
-            "l3": cpu.llc,
-            "die": null,
-            "numaNode": cpu.numa_node.unwrap_or_default(),
-            "socket": cpu.socket.unwrap_or_default(),
-            "kind": null,
-            "owner": "unknown",
-        })
+    let cpu = |cpu: &CpuFrame| CpuWithOwner {
+        cpu: cpu.cpu,
+        core: cpu.core.unwrap_or(cpu.cpu),
+        l3: cpu.llc,
+        numa_node: cpu.numa_node.unwrap_or_default(),
+        socket: cpu.socket.unwrap_or_default(),
+        owner: "unknown".to_owned(),
+        ..CpuWithOwner::default()
     };
-    json!({
-        "online": list(&mut cpus.iter().map(|cpu| cpu.cpu)),
-        "offline": "",
-        "isolated": "",
-        "nohzFull": "",
-        "numaNodes": nodes,
-        "distances": {},
-        "cpus": cpus.iter().map(cpu).collect::<Vec<Value>>(),
-    })
+    NodeTopology {
+        online: list(&mut cpus.iter().map(|cpu| cpu.cpu)),
+        numa_nodes: nodes
+            .into_iter()
+            .map(|(node, cpus)| (node, list(&mut cpus.into_iter())))
+            .collect(),
+        cpus: cpus.iter().map(cpu).collect(),
+        ..NodeTopology::default()
+    }
 }

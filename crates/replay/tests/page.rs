@@ -6,10 +6,10 @@
 #[path = "../../endpoint/tests/ui/browser.rs"]
 mod browser;
 
+use api::{ContainerFrame, CpuFrame, Frame};
 use browser::Browser;
 use recording::{Origin, Recording};
 use replay::Page;
-use timeline::{ContainerFrame, CpuFrame, Frame};
 
 /// 2026-11-22T03:00:00Z.
 const THREE: u64 = 1_795_316_400_000;

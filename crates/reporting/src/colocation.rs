@@ -3,22 +3,24 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::{BestEffort, Colocation, ContainerName};
 use colocation::Step;
 use metrics::AgentMetrics;
-use timeline::{BestEffort, Colocation, ContainerName, Timeline};
 use watchdog::Part;
 use yielding::{BestEffortReport, Mode, Report, Round, Writes};
 
 use crate::burst::{self, Bursts, ScaledQuotaEvents};
 use crate::events::EventSender;
 
+/// Takes the state of co-location for the views.
+pub type Show = Box<dyn Fn(Colocation) + Send>;
+
 /// Reports the passes over best-effort pods and bursts: to the log, the metrics and the views, and
 /// as Events.
-#[derive(Debug)]
 pub struct ColocationReporter {
     metrics: Arc<AgentMetrics>,
     events: Option<EventSender>,
-    timeline: Option<Timeline>,
+    show: Show,
     interval: Duration,
     best_effort_seen: Seen,
     steps: Steps,
@@ -28,19 +30,19 @@ pub struct ColocationReporter {
 }
 
 impl ColocationReporter {
-    /// A reporter of passes with this interval. `events` is `None` without `--events`, `timeline`
-    /// without a view.
+    /// A reporter of passes with this interval. `events` is `None` without `--events`; `show` takes
+    /// the state for the views.
     #[must_use]
     pub fn new(
         metrics: Arc<AgentMetrics>,
         events: Option<EventSender>,
-        timeline: Option<Timeline>,
+        show: Show,
         interval: Duration,
     ) -> Self {
         Self {
             metrics,
             events,
-            timeline,
+            show,
             interval,
             best_effort_seen: Seen::default(),
             steps: Steps::default(),
@@ -64,9 +66,7 @@ impl ColocationReporter {
     }
 
     fn report_pass(&mut self, report: &Report) {
-        if let Some(timeline) = &self.timeline {
-            timeline.set_colocation(colocation(report));
-        }
+        (self.show)(colocation(report));
         if let Some(report) = &report.best_effort {
             log(&mut self.best_effort_seen, report);
             export(&self.metrics, report, self.interval);

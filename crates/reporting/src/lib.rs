@@ -9,7 +9,7 @@ mod events;
 mod node_condition;
 mod pinning;
 
-pub use colocation::ColocationReporter;
+pub use colocation::{ColocationReporter, Show};
 pub use events::{EventSender, Events};
 pub use node_condition::NodeCondition;
 pub use pinning::PinningReporter;

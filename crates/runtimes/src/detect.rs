@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use snapshot::Runtime;
+use api::Runtime;
 
 use crate::look::Looker;
 use crate::parallelism::Machine;

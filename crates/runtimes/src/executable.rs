@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use api::Language;
 use cgroupfs::bounded;
-use snapshot::Language;
 
 use crate::elf::{Elf, Pread};
 use crate::go::{self, BuildInfo};

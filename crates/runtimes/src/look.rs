@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use api::{Language, Runtime};
 use cgroupfs::bounded;
-use snapshot::{Language, Runtime};
 
 use crate::executable::Executable;
 use crate::parallelism::{Machine, Traits, go_follows_limit, parallelism};

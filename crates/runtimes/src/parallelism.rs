@@ -1,6 +1,6 @@
 //! Parallelism of a runtime, and the source of the number.
 
-use snapshot::{Language, Runtime};
+use api::{Language, Runtime};
 
 /// The machine as the runtime sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use api::{Language, Runtime};
 use runtimes::{Detector, Machine};
-use snapshot::{Language, Runtime};
 use tempfile::TempDir;
 
 const MACHINE: Machine =

@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use kubepods::model::{Container, Pod};
+use kubepods::model::{Container, Owner, Pod};
 use kubepods::path::QosClass;
 use kubepods::{Lookup, PodIndex};
-use snapshot::{ContainerIdentity, PodIdentity, SpecRow, Workload, labels};
+use snapshot::{ContainerIdentity, PodIdentity, SpecRow, labels};
 
 use crate::cgroup::{ContainerKey, Naming};
 use crate::timing::Timing;
@@ -229,9 +229,8 @@ fn is_best_effort(pod: Option<&Pod>, key: &ContainerKey) -> bool {
 }
 
 /// The workload of a pod. A static pod belongs to its node, which is none.
-fn workload(pod: &Pod) -> Option<Workload> {
-    let owner = pod.owner.as_ref().filter(|owner| &*owner.kind != "Node")?;
-    Some(Workload { kind: owner.kind.to_string(), name: owner.name.to_string() })
+fn workload(pod: &Pod) -> Option<Owner> {
+    pod.owner.clone().filter(|owner| &*owner.kind != "Node")
 }
 
 /// Identity of an unnamed cgroup: the container's id, under its pod or, if the pod is unknown,

@@ -1,5 +1,5 @@
-//! The model of a node: the snapshot that a tick publishes, its rows and identities, waits and
-//! their causes, and the runtimes of its containers.
+//! The model of a node: the snapshot that a tick publishes, its rows and identities, and waits
+//! with their causes.
 //!
 //! Plain values. The sampler and the trace fill them; metrics, advice and the other consumers only
 //! read them and never access the kernel.
@@ -10,7 +10,6 @@ pub mod labels;
 mod limit;
 mod node;
 mod published;
-mod runtime;
 mod scaled;
 mod waits;
 
@@ -19,10 +18,9 @@ pub use limit::{CpuLimit, Limit};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
     FeatureState, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow,
-    SpecRow, Threads, WINDOW, WINDOW_BUCKETS, WindowHistogram, Workload, ends_window,
+    SpecRow, Threads, WINDOW, WINDOW_BUCKETS, WindowHistogram, ends_window,
 };
 pub use published::Published;
-pub use runtime::{Language, Runtime};
 pub use scaled::{ScaledQuota, ScaledQuotas};
 pub use waits::{
     ContainerWaits, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, NodeWaits, PressureRow,

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use kernel_text::{Bandwidth, CpuPlace, WeightRule, request_shares};
-use kubepods::model::ContainerKind;
-use serde::{Deserialize, Serialize};
+use kubepods::model::{ContainerKind, Owner};
 
 use crate::labels;
 use crate::limit::{CpuLimit, Limit};
@@ -80,18 +79,9 @@ pub struct ContainerIdentity {
     pub cgroup_driver: &'static str,
     /// The workload that the pod belongs to; `None` if the pod has none, or its source does not
     /// report it.
-    pub workload: Option<Workload>,
+    pub workload: Option<Owner>,
     /// Whether the container runtime reports CPUs of a claim (dynamic resource allocation).
     pub claims_cpus: bool,
-}
-
-/// A workload: the controller of pods.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Workload {
-    /// `Deployment`, `StatefulSet`, `DaemonSet`, `Job`, …
-    pub kind: String,
-    /// Name of the workload, in the pod's namespace.
-    pub name: String,
 }
 
 /// Names and labels of a pod's series.

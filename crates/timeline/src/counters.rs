@@ -2,7 +2,7 @@
 
 use snapshot::ContainerRow;
 
-use crate::frame::Rates;
+use api::Rates;
 
 /// Cumulative counters of one container.
 #[derive(Debug, Clone, Copy, Default)]

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::measure::Measure;
+use api::{KEPT, Measure};
+
 use crate::packed::{pack, unpack};
-use crate::timeline::KEPT;
 
 /// Memory of one container's history when it is full, bytes.
 pub const BYTES_PER_CONTAINER: usize = Measure::ALL.len() * KEPT * size_of::<u16>();

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use api::{
+    Aggressor, Colocation, ContainerFrame, CpuFrame, Frame, KEPT, Measure, PodName, Points, Rates,
+};
 use snapshot::{
     ContainerIdentity, ContainerRow, CpusetRow, NodeSnapshot, NodeWaits, Published, ends_window,
 };
@@ -13,14 +16,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::counters::Counters;
 use crate::cpus::CpuLoad;
-use crate::frame::{Colocation, ContainerFrame, CpuFrame, Frame, PodName, Rates};
 use crate::history::{Table, position};
-use crate::measure::Measure;
-use crate::series::{Aggressor, Points};
 use node::{NodeValues, Totals};
-
-/// Number of frames kept: ten minutes, if ticks are not longer than a second.
-pub const KEPT: usize = 600;
 
 /// Longest round of [`Timeline::follow`]: without a snapshot it only reports that it is alive.
 pub const ROUND: Duration = Duration::from_secs(10);

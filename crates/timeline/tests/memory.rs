@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use api::KEPT;
 use peak_alloc::PeakAlloc;
 use snapshot::{
     ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, InterferenceRow, Limit, Losses,
     NodeSnapshot, NodeWaits, PodIdentity, TraceMode, TraceRow,
 };
 use timeline::{
-    BYTES_PER_CONTAINER, BYTES_PER_PAIR, KEPT, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig,
+    BYTES_PER_CONTAINER, BYTES_PER_PAIR, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig,
 };
 
 #[global_allocator]

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use advisor::AdviceReport;
 use agent_client::{AgentClient, block_on};
+use api::{AdviceReport, Frame, PairSeries, PodName, Points, Series};
 use console::{Failure, output};
-use timeline::{Frame, PairSeries, PodName, Points, Series};
 use tokio::task::JoinHandle;
 
 use crate::app::App;
@@ -248,7 +247,7 @@ mod tests {
     use std::net::TcpListener;
 
     use agent_client::{AgentArgs, ConnectionArgs};
-    use timeline::{ContainerFrame, Measure, PodName};
+    use api::{ContainerFrame, Measure, PodName};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use timeline::{ContainerFrame, Frame, PodName, Rates};
+use api::{ContainerFrame, Frame, PodName, Rates};
 
 use crate::columns::Column;
 use crate::history::{History, Key, key};

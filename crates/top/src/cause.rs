@@ -1,6 +1,6 @@
 //! The main cause of a container's delay, as a letter and as a sentence.
 
-use timeline::{ContainerFrame, Frame};
+use api::{ContainerFrame, Frame};
 
 use crate::look::Look;
 use crate::text;
@@ -93,7 +93,7 @@ fn predicate(row: &ContainerFrame, frame: &Frame) -> (String, String) {
 }
 
 /// A pod's name: `namespace/pod`, or `system` and `other` alone.
-pub(crate) fn pod(name: &timeline::PodName) -> String {
+pub(crate) fn pod(name: &api::PodName) -> String {
     match name.pod.is_empty() {
         true => text::clean(&name.namespace),
         false => format!("{}/{}", text::clean(&name.namespace), text::clean(&name.pod)),

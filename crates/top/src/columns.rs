@@ -1,7 +1,7 @@
 //! Columns of the table of victims: their order, their importance, and their cells.
 
+use api::{ContainerFrame, Rates};
 use ratatui::style::Style;
-use timeline::{ContainerFrame, Rates};
 
 use crate::look::Look;
 use crate::text;

@@ -1,7 +1,6 @@
 //! Changes that a finding proposes: as fields to set, and as a command.
 
-use advisor::AdviceReport;
-use analysis::{Finding, Severity};
+use api::{AdviceReport, Finding, Severity};
 use serde_json::Value;
 
 use crate::source::{Advice, Change};
@@ -14,7 +13,7 @@ pub fn advice(report: AdviceReport) -> Vec<Advice> {
         finding: finding.kind.as_str().to_owned(),
         change: changed_fields(finding),
     };
-    let advice = |row: advisor::ContainerReport| Advice {
+    let advice = |row: api::ContainerReport| Advice {
         changes: row.findings.iter().map(change).collect(),
         pending: row.not_enough_history.unwrap_or_default(),
         namespace: row.namespace,

@@ -1,11 +1,14 @@
 //! The last five minutes of each container and of each pair, in compact form.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
-use timeline::{ContainerFrame, Frame, Measure, PodName, Points};
+use api::{ContainerFrame, Frame, Measure, PodName, Points};
 
 /// Number of seconds kept: five minutes.
 pub(crate) const KEPT: usize = 300;
+/// Length of the history that the view shows.
+pub const SHOWN: Duration = Duration::from_secs(KEPT as u64);
 /// Number of seconds of a heat strip.
 pub(crate) const MINUTE: usize = 60;
 /// Number of seconds whose mean orders the rows, as on the page: by a single one they would jump.
@@ -204,7 +207,7 @@ fn push<T>(ring: &mut VecDeque<T>, value: T) {
     ring.push_back(value);
 }
 
-/// Same as [`timeline::Rates::lost`], of stored values.
+/// Same as [`api::Rates::lost`], of stored values.
 fn lost(values: &Values) -> f32 {
     let row = |measure: Measure| {
         let index = Measure::ALL.iter().position(|one| *one == measure).unwrap_or(0);
@@ -213,13 +216,13 @@ fn lost(values: &Values) -> f32 {
     if values.iter().all(|value| value.is_nan()) {
         return f32::NAN;
     }
-    let rates = timeline::Rates {
+    let rates = api::Rates {
         throttled_own: row(Measure::ThrottledOwn),
         throttled_ancestor: row(Measure::ThrottledAncestor),
         neighbor: row(Measure::Neighbor),
         system: row(Measure::System),
         contention: row(Measure::Contention),
-        ..timeline::Rates::default()
+        ..api::Rates::default()
     };
     rates.lost() as f32
 }
@@ -233,7 +236,7 @@ pub(crate) fn key(row: &ContainerFrame) -> Key {
 mod tests {
     use std::collections::BTreeMap;
 
-    use timeline::{Interference, PairSeries, Rates, Series};
+    use api::{Interference, PairSeries, Rates, Series};
 
     use super::*;
 

@@ -2,17 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use timeline::Frame;
+use api::Frame;
 
-use crate::history::KEPT;
+use crate::history::SHOWN;
 use crate::source::{Control, Source, Update};
 
 /// Speeds, as frames' time per time.
 const SPEEDS: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
 /// Position of the normal speed.
 const NORMAL: usize = 2;
-/// Length of the history before a position that the terminal view shows.
-const SHOWN: Duration = Duration::from_secs(KEPT as u64);
 
 /// Frames of a recording.
 pub trait Recording {

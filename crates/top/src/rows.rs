@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use timeline::{ContainerFrame, Frame, PodName};
+use api::{ContainerFrame, Frame, PodName};
 
 use crate::cause;
 use crate::columns::Column;

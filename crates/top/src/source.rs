@@ -1,6 +1,6 @@
 //! Provider of the data that the view shows.
 
-use timeline::{Frame, Points};
+use api::{Frame, Points};
 
 use crate::playback::Position;
 

@@ -1,6 +1,6 @@
 //! Numbers, names and strips as text of a fixed width.
 
-use timeline::Bounds;
+use api::Bounds;
 
 use crate::look::Look;
 

@@ -5,8 +5,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use api::Frame;
 use tempfile::TempDir;
-use timeline::Frame;
 use top::{App, Look, Source, Update};
 
 /// Number of updates after which the source panics.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use api::Restricted;
 use cgroupfs::{Hierarchy, node};
 use serde::{Deserialize, Serialize};
 use state_dir::{CheckedFile, FileError, Lock};
@@ -198,25 +199,6 @@ pub fn leftovers(state_dir: &Path, proc_root: &Path) -> Result<bool> {
     Ok(!Checkpoint::read(state_dir, proc_root)?.written.is_empty())
 }
 
-/// A setting in force, for display.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restricted {
-    /// Namespace of the pod; empty if the pod was not known.
-    #[serde(default)]
-    pub namespace: String,
-    /// Name of the pod; empty if it was not known.
-    #[serde(default)]
-    pub pod: String,
-    /// Path of the cgroup below its controller's mount.
-    pub cgroup: String,
-    /// The setting.
-    pub setting: Kind,
-    /// Its value.
-    pub value: String,
-    /// Its value before; it will be restored.
-    pub original: String,
-}
-
 /// All settings in force, by cgroup.
 ///
 /// # Errors
@@ -227,7 +209,7 @@ pub fn restricted(state_dir: &Path, proc_root: &Path) -> Result<Vec<Restricted>>
         namespace: was.namespace,
         pod: was.pod,
         cgroup: path.display().to_string(),
-        setting: kind,
+        setting: kind.name().to_owned(),
         value: was.wrote,
         original: was.original.value,
     };

@@ -32,7 +32,7 @@ mod writer;
 pub use actor::{Actor, ActorConfig, Mode, Report, Switch};
 pub use best_effort::{BestEffortReport, has_idle};
 pub use burst::{BurstChange, BurstReport, BurstSettings, Bursting, has_burst};
-pub use checkpoint::{Restricted, leftovers, restricted, take_lock};
+pub use checkpoint::{leftovers, restricted, take_lock};
 pub use error::{Error, Result};
 pub use inputs::Inputs;
 pub use pods::is_best_effort;

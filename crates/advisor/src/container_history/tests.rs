@@ -1,5 +1,6 @@
-use analysis::{FindingKind, READ_EVERY_NS, READINGS, findings};
-use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Runtime, Threads};
+use analysis::{READ_EVERY_NS, READINGS, findings};
+use api::{FindingKind, Runtime};
+use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Threads};
 
 use super::*;
 

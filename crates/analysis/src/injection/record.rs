@@ -3,48 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use api::{Injected, InjectionStatus};
 
 use super::{Known, Limits, Variable, value};
-
-/// Status of a variable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Would be injected at the next start of the container.
-    Observed,
-    /// Injected at the start of the container.
-    Injected,
-    /// Injected, but the limits have changed since, and give another value now.
-    Stale,
-}
-
-impl Status {
-    /// Value of the label `status`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Observed => "observed",
-            Self::Injected => "injected",
-            Self::Stale => "stale",
-        }
-    }
-}
-
-/// A variable of a running container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Injected {
-    /// Name of the variable.
-    pub name: String,
-    /// Its value in the container, or the one that it would have.
-    pub value: String,
-    /// Status of the value.
-    pub status: Status,
-    /// For a stale value: the value under the current limits; absent if they give none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current: Option<String>,
-}
 
 /// Variables by the runtime's container id.
 pub type Injections = BTreeMap<String, Vec<Injected>>;
@@ -88,7 +49,7 @@ impl Record {
             // What was known of the workload at the start does not matter here.
             let by = |limits| value(*variable, limits, &Known::default(), memory_share);
             let is_stale = by(now) != by(&self.limits);
-            let status = if is_stale { Status::Stale } else { Status::Injected };
+            let status = if is_stale { InjectionStatus::Stale } else { InjectionStatus::Injected };
             let current = by(now).filter(|_| is_stale);
             Injected { name: variable.name().to_owned(), value: text.clone(), status, current }
         };
@@ -101,7 +62,7 @@ impl Record {
         let of = |(variable, value): &(Variable, String)| Injected {
             name: variable.name().to_owned(),
             value: value.clone(),
-            status: Status::Observed,
+            status: InjectionStatus::Observed,
             current: None,
         };
         self.values.iter().map(of).collect()
@@ -162,8 +123,8 @@ mod tests {
             let all = record.statuses(&now, HEAP_SHARE).into_iter();
             all.map(|injected| (injected.status, injected.current)).collect::<Vec<_>>()
         };
-        let fresh = || (Status::Injected, None);
-        let stale = |current: &str| (Status::Stale, Some(current.to_owned()));
+        let fresh = || (InjectionStatus::Injected, None);
+        let stale = |current: &str| (InjectionStatus::Stale, Some(current.to_owned()));
         // 400 MiB by the live set, which a change of the limits does not concern.
         assert_eq!(statuses(then), [fresh(), fresh()]);
         assert_eq!(statuses(Limits { cpu_millis: Some(2900), ..then }), [fresh(), fresh()]);
@@ -173,6 +134,6 @@ mod tests {
         let fewer_cpus = Limits { usable_cpus: Some(1), ..then };
         assert_eq!(statuses(fewer_cpus), [fresh(), fresh()]);
         let none = statuses(Limits::default());
-        assert_eq!(none, [(Status::Stale, None), (Status::Stale, None)]);
+        assert_eq!(none, [(InjectionStatus::Stale, None), (InjectionStatus::Stale, None)]);
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use analysis::Place;
-use analysis::injection::{Injected, Known, Limits, Record, Request};
+use analysis::injection::{Known, Limits, Record, Request};
+use api::Injected;
 use kernel_text::CpuSet;
 use kubepods::model::{self, ContainerKind, Pod};
 use nri::api::LinuxResources;

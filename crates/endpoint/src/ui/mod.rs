@@ -2,18 +2,18 @@
 
 mod alone;
 mod answers;
-mod api;
 mod assets;
+mod handlers;
 mod parameters;
 mod stream;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::{DoctorReport, NodeTopology, PinRow};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::get;
-use serde_json::Value;
 use timeline::Timeline;
 
 use crate::page::Sources;
@@ -21,7 +21,7 @@ use alone::Alone;
 use stream::Streams;
 
 /// A view that the caller computes, such as the topology.
-pub type View = Box<dyn Fn() -> anyhow::Result<Value> + Send + Sync>;
+pub type View<T> = Box<dyn Fn() -> anyhow::Result<T> + Send + Sync>;
 
 /// Sources of the page and of the JSON API.
 pub struct Ui {
@@ -34,11 +34,11 @@ pub struct Ui {
     /// Commit of the agent's build.
     pub revision: &'static str,
     /// The answer of `/api/v1/topology`, without the load of the CPUs.
-    pub topology: View,
+    pub topology: View<NodeTopology>,
     /// The answer of `/api/v1/pins`.
-    pub pins: View,
+    pub pins: View<Vec<PinRow>>,
     /// The answer of `/api/v1/doctor`. May take seconds, and is called outside of a runtime.
-    pub doctor: View,
+    pub doctor: View<DoctorReport>,
     /// The answer of `/api/v1/recording` over the last time. May take seconds.
     pub recording: Recording,
 }
@@ -58,9 +58,9 @@ pub(crate) struct Views {
     is_replay: bool,
     version: &'static str,
     revision: &'static str,
-    topology: Cached,
-    pins: Cached,
-    doctor: Cached,
+    topology: Cached<NodeTopology>,
+    pins: Cached<Vec<PinRow>>,
+    doctor: Cached<DoctorReport>,
     recording: Recording,
     /// Runs the doctor.
     examining: Alone,
@@ -103,18 +103,18 @@ impl Views {
 }
 
 /// A view with the time of its latest computation.
-struct Cached {
-    compute: View,
+struct Cached<T> {
+    compute: View<T>,
     reused_for: Duration,
-    latest: Mutex<Option<(Instant, Value)>>,
+    latest: Mutex<Option<(Instant, T)>>,
 }
 
-impl Cached {
-    fn new(compute: View, reused_for: Duration) -> Self {
+impl<T: Clone> Cached<T> {
+    fn new(compute: View<T>, reused_for: Duration) -> Self {
         Self { compute, reused_for, latest: Mutex::default() }
     }
 
-    fn get(&self) -> anyhow::Result<Value> {
+    fn get(&self) -> anyhow::Result<T> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, value)) = &*latest
             && at.elapsed() < self.reused_for
@@ -133,16 +133,16 @@ pub(crate) fn pages(views: &Arc<Views>) -> Router {
         .route("/", get(assets::index))
         .route("/ui/{file}", get(assets::file))
         .route("/api/v1/openapi.json", get(assets::openapi))
-        .route("/api/v1/node", get(api::node))
-        .route("/api/v1/pods", get(api::pods))
-        .route("/api/v1/pods/{uid}", get(api::pod))
-        .route("/api/v1/topology", get(api::topology))
-        .route("/api/v1/interference", get(api::interference))
-        .route("/api/v1/pins", get(api::pins))
-        .route("/api/v1/doctor", get(api::doctor))
-        .route("/api/v1/recording", get(api::recording))
-        .route("/api/v1/history", get(api::history))
-        .route("/api/v1/frame", get(api::frame));
+        .route("/api/v1/node", get(handlers::node))
+        .route("/api/v1/pods", get(handlers::pods))
+        .route("/api/v1/pods/{uid}", get(handlers::pod))
+        .route("/api/v1/topology", get(handlers::topology))
+        .route("/api/v1/interference", get(handlers::interference))
+        .route("/api/v1/pins", get(handlers::pins))
+        .route("/api/v1/doctor", get(handlers::doctor))
+        .route("/api/v1/recording", get(handlers::recording))
+        .route("/api/v1/history", get(handlers::history))
+        .route("/api/v1/frame", get(handlers::frame));
     routes.with_state(Arc::clone(views))
 }
 

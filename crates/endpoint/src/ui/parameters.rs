@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use api::{KEPT, Measure};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error, StrDeserializer};
-use timeline::{KEPT, Measure};
 
 /// Allowed values of `seconds`: as long as the history.
 const SECONDS: RangeInclusive<u64> = 1..=KEPT as u64;

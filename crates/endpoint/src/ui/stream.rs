@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use api::Frame;
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, State};
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Frame as Chunk;
-use timeline::{Frame, Timeline};
+use timeline::Timeline;
 use tokio::sync::mpsc;
 
 use super::Views;

@@ -6,14 +6,14 @@ use std::net::TcpStream;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use advisor::{AdviceReport, ContainerReport};
-use analysis::injection::{Injected, Status};
-use analysis::{CpuAdvice, Finding, FindingKind, Gogc, LimitAdvice, MemoryAdvice, Severity};
+use api::{
+    AdviceReport, ContainerReport, CpuAdvice, Finding, FindingKind, Gogc, Injected,
+    InjectionStatus, Language, LimitAdvice, MemoryAdvice, Runtime, Severity, Workload,
+};
 use serde_json::{Value, json};
-use snapshot::{Language, Runtime, Workload};
 
 use crate::schema::{assert_valid, schema};
-use crate::support::{HOSTILE, Server};
+use crate::support::{HOSTILE, Server, from};
 
 const OPENAPI: &str = include_str!("../../assets/openapi.json");
 
@@ -121,7 +121,7 @@ pub(crate) fn full_report() -> ContainerReport {
         injected: vec![Injected {
             name: "GOMAXPROCS".to_owned(),
             value: "2".to_owned(),
-            status: Status::Stale,
+            status: InjectionStatus::Stale,
             current: Some("1".to_owned()),
         }],
         findings: vec![Finding {
@@ -305,7 +305,7 @@ fn nothing_waits_for_the_doctor_and_it_examines_once_at_a_time() {
     let doctor = move || {
         began.send(()).unwrap();
         finished.lock().unwrap().recv_timeout(Duration::from_secs(60))?;
-        Ok(json!({"worst": "ok", "findings": []}))
+        Ok(from(json!({"worst": "good", "findings": []})))
     };
     let address = "127.0.0.1:0".parse().unwrap();
     let server = Server::start_with(address, 2, true, Box::new(doctor)).ten_seconds();
@@ -323,7 +323,7 @@ fn nothing_waits_for_the_doctor_and_it_examines_once_at_a_time() {
         assert!(examining.iter().all(|examining| !examining.is_finished()));
         finish.send(()).unwrap();
         for examining in examining {
-            assert_eq!(examining.join().unwrap()["worst"], "ok");
+            assert_eq!(examining.join().unwrap()["worst"], "good");
         }
         assert!(begins.try_recv().is_err(), "the second request did not wait for the first");
     });

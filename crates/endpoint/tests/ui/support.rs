@@ -5,9 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use api::DoctorReport;
 use endpoint::{Parts, Serving, Sources, Ui, View};
 use metrics::{AgentMetrics, Build, Exposition};
 use pod_sources::{PodConfig, PodService, PodSource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snapshot::{
     Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
@@ -42,13 +44,18 @@ impl Server {
         let doctor = || {
             let finding =
                 json!({"check": "names", "level": "broken", "found": "none", "remedy": HOSTILE});
-            Ok(json!({"worst": "broken", "findings": [finding]}))
+            Ok(from(json!({"worst": "broken", "findings": [finding]})))
         };
         Self::start_with(address, containers, ui, Box::new(doctor))
     }
 
     /// As [`start_at`](Self::start_at), with these findings.
-    pub(crate) fn start_with(address: SocketAddr, containers: u64, ui: bool, doctor: View) -> Self {
+    pub(crate) fn start_with(
+        address: SocketAddr,
+        containers: u64,
+        ui: bool,
+        doctor: View<DoctorReport>,
+    ) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let inside = runtime.enter();
         let listener = endpoint::listen(address).unwrap();
@@ -138,7 +145,7 @@ impl Server {
     }
 }
 
-fn views(timeline: Timeline, doctor: View) -> Ui {
+fn views(timeline: Timeline, doctor: View<DoctorReport>) -> Ui {
     let topology = json!({
         "online": "0-1", "offline": "", "isolated": "", "nohzFull": "",
         "numaNodes": {"0": "0-1"}, "distances": {},
@@ -162,11 +169,16 @@ fn views(timeline: Timeline, doctor: View) -> Ui {
         is_replay: false,
         version: "1.2.3",
         revision: "abc",
-        topology: Box::new(move || Ok(topology.clone())),
-        pins: Box::new(move || Ok(pins.clone())),
+        topology: Box::new(move || Ok(from(topology.clone()))),
+        pins: Box::new(move || Ok(from(pins.clone()))),
         doctor,
         recording: Box::new(|span| Ok(format!("{} seconds", span.as_secs()).into_bytes())),
     }
+}
+
+/// The value with this JSON form.
+pub(crate) fn from<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
 }
 
 fn identity(number: u64) -> Arc<ContainerIdentity> {

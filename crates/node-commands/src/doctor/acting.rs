@@ -1,11 +1,11 @@
 //! Checks whether best-effort pods could yield and CPU limits could burst: files of the kernel, and
 //! write access.
 
+use api::doctor::Finding;
 use kernel_text::CgroupVersion;
 use rustix::fs::{Access, access};
 
 use super::examination::{Cgroups, Examination};
-use super::finding::Finding;
 
 /// Whether a feature acts on pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

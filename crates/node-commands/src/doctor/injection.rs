@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use super::finding::Finding;
+use api::doctor::Finding;
 
 /// Maximum number of containers that are named.
 const SHOWN: usize = 10;

@@ -5,27 +5,24 @@
 
 mod acting;
 mod examination;
-mod finding;
 mod injection;
 mod node;
 mod owners;
 mod pinning;
 mod pods;
-mod show;
 
 use std::path::PathBuf;
 
+use api::DoctorReport;
+use api::doctor::Finding;
 use cgroupfs::Hierarchy;
 use kubepods::model::Pod;
 use pod_sources::PodConfig;
 use sampler::SamplerConfig;
 
 use examination::Examination;
-use finding::Finding;
 
 pub use acting::Acting;
-pub use finding::{DoctorReport, Level};
-pub use show::show;
 
 /// Options of the agent that the examination depends on.
 #[derive(Debug, Clone)]

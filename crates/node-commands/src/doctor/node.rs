@@ -1,6 +1,7 @@
 //! Checks of the node: kernel, cgroups, requirements of optional features, and this process's
 //! privileges.
 
+use api::doctor::Finding;
 use cgroupfs::node::{self, Psi};
 use kernel_text::CgroupVersion;
 use rustix::thread::CapabilitySet;
@@ -9,7 +10,6 @@ use snapshot::{ContainerRow, Threads};
 use watchdog::errors::chain;
 
 use super::examination::{Cgroups, Examination};
-use super::finding::Finding;
 
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     let mut all = vec![kernel(examination), hierarchy(examination)];

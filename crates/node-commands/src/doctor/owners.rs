@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use api::doctor::Finding;
 use pinning::{CpuManagerState, OwnerSearch, connected_plugins, other_agents};
 
 use super::examination::Examination;
-use super::finding::Finding;
 
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     let policy = kubelet_policy(examination);

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use api::doctor::Finding;
 use rustix::fs::{Access, access};
 
 use super::examination::{Cgroups, Examination};
-use super::finding::Finding;
 
 pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
     match &examination.cgroups {

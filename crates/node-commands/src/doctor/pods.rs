@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
+use api::doctor::Finding;
 use pod_sources::{PodConfig, PodSource, SourceName, SourceStatus};
 use tls_client::SERVICE_ACCOUNT_TOKEN;
 
 use super::examination::{Cgroups, Examination, strangers};
-use super::finding::Finding;
 
 /// Maximum number of cgroups without a pod that are named.
 const SHOWN: usize = 3;

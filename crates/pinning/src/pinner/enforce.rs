@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use api::{Pin, Rejection};
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use placement::{
@@ -15,7 +16,7 @@ use super::inputs::{decision, names};
 use super::mode::{Established, Granted, Mode};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
-use crate::checkpoint::{Checkpoint, Held, Pin, Rejection, WrittenCgroup, class_name};
+use crate::checkpoint::{Checkpoint, Held, WrittenCgroup, class_name};
 use crate::claims::has_ended;
 use crate::decision::PodOutcome;
 use crate::report::{Operation, PassReport, PinningStatus, Trace};

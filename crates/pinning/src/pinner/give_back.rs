@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use api::Pin;
 use kubepods::PodIndex;
 
 use super::{Pinner, chain};
-use crate::checkpoint::{Checkpoint, Pin};
+use crate::checkpoint::Checkpoint;
 use crate::decision::{Decision, PodOutcome};
 use crate::drain::Scope;
 use crate::drain_request::DrainRequest;

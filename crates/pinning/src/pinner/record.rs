@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::path::Path;
 
+use api::Rejection;
 use cgroupfs::node;
 use placement::Current;
 
 use super::{NodeConfig, PinnerConfig, chain};
 use crate::Result;
-use crate::checkpoint::{Checkpoint, Held, Rejection};
+use crate::checkpoint::{Checkpoint, Held};
 use crate::report::{Operation, Operations};
 
 /// The grants, in memory and on disk.

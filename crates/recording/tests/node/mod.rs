@@ -1,10 +1,10 @@
 //! A synthetic node: 250 pods with 330 containers on 64 CPUs. The same for each run.
 
-use recording::Origin;
-use timeline::{
+use api::{
     BestEffort, Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, Interference,
     NodeFrame, PodName, Rates, Trace,
 };
+use recording::Origin;
 
 /// Start of the synthetic recordings.
 pub(crate) const START_MS: u64 = 1_763_800_000_000;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use snapshot::{CpuPlace, NodeSnapshot, NodeWaits, TraceMode};
+use api::{Bounds, Colocation, Contention, CpuFrame, NodeFrame, Trace};
+use snapshot::{CpuPlace, NodeSnapshot, NodeWaits, PressureScope, TraceMode};
 
 use super::{State, WATCHED_FOR};
-use crate::frame::{Bounds, Colocation, Contention, CpuFrame, NodeFrame, Trace};
 use crate::history::position;
 
 /// The node in one frame, without its name and the load of its CPUs. Frames share what seldom
@@ -101,7 +101,13 @@ fn without_load(cpus: &[CpuFrame]) -> Vec<CpuFrame> {
 fn contention(waits: &NodeWaits) -> Contention {
     let mut contention = Contention::default();
     for row in &waits.pressure {
-        *contention.of_mut(row.scope) = Some(Bounds { lower: row.lower, upper: row.upper });
+        let bounds = match row.scope {
+            PressureScope::Node => &mut contention.node,
+            PressureScope::Guaranteed => &mut contention.guaranteed,
+            PressureScope::Burstable => &mut contention.burstable,
+            PressureScope::BestEffort => &mut contention.best_effort,
+        };
+        *bounds = Some(Bounds { lower: row.lower, upper: row.upper });
     }
     contention
 }

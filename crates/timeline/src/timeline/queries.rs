@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use api::{
+    Aggressor, ContainerFrame, Frame, Interference, KEPT, Measure, PairSeries, PodName, Points,
+    Rates, Series,
+};
 use snapshot::ContainerIdentity;
 
-use super::{KEPT, Selection, State};
-use crate::frame::{ContainerFrame, Frame, Interference, PodName, Rates};
+use super::{Selection, State};
 use crate::history::position;
-use crate::measure::Measure;
-use crate::series::{Aggressor, PairSeries, Points, Series};
 
 /// Slots of the containers of each selected pod.
 type Victims = BTreeMap<PodName, Vec<usize>>;

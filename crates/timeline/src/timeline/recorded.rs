@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use api::{ContainerFrame, Frame, Measure};
 use snapshot::{ContainerIdentity, CpusetRow};
 
 use super::{Container, Pair, State};
 use crate::counters::Counters;
-use crate::frame::{ContainerFrame, Frame};
 use crate::history::position;
-use crate::measure::Measure;
 
 impl State {
     /// Adds a frame after the latest one, and returns its number.

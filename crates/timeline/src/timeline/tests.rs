@@ -2,13 +2,13 @@
 
 use std::time::UNIX_EPOCH;
 
+use api::{BestEffort, Bounds, ContainerName};
 use snapshot::{
     Bandwidth, CfsTotals, ContainerWaits, CpuLimit, CpuPlace, InterferenceRow, Limit, Losses,
     PodIdentity, PressureRow, PressureScope, Quota, TraceMode, TraceRow,
 };
 
 use super::*;
-use crate::frame::{BestEffort, Bounds, ContainerName};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,7 +1,7 @@
 //! One container: five minutes of its use and its delays, and what to change.
 
+use api::{ContainerFrame, Measure};
 use ratatui::text::{Line, Span};
-use timeline::{ContainerFrame, Measure};
 
 use super::{right, wrapped};
 use crate::app::App;

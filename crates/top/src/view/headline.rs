@@ -1,8 +1,8 @@
 //! The first line: the node, the time, and how much its threads wait.
 
+use api::Frame;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
-use timeline::Frame;
 
 use crate::app::App;
 use crate::look::Look;

@@ -6,10 +6,10 @@ mod help;
 mod table;
 mod topology;
 
+use api::Contention;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use timeline::Contention;
 
 use crate::app::{App, View};
 use crate::cause;

@@ -1,8 +1,8 @@
 //! The tables of victims and of aggressors.
 
+use api::{ContainerFrame, Frame};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use timeline::{ContainerFrame, Frame};
 
 use super::right;
 use crate::app::App;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::{CpuFrame, Frame, PodName};
 use kernel_text::CpuSet;
 use ratatui::text::{Line, Span};
-use timeline::{CpuFrame, Frame, PodName};
 
 use crate::app::App;
 use crate::cause;

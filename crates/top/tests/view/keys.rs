@@ -1,7 +1,7 @@
 //! Keys: order, filter, selection and pause.
 
+use api::{Frame, PodName, Rates};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use timeline::{Frame, PodName, Rates};
 use top::{Control, Position, Update};
 
 use crate::scene::{SIZES, Screen, frame, row, untraced};
@@ -173,7 +173,7 @@ fn rows_beyond_the_screen_are_reached() {
     let template = many.containers[0].clone();
     for number in 0..40 {
         many.containers
-            .push(timeline::ContainerFrame { pod: format!("pod-{number:02}"), ..template.clone() });
+            .push(api::ContainerFrame { pod: format!("pod-{number:02}"), ..template.clone() });
     }
     screen.show(many);
     screen.press(KeyCode::End);

@@ -1,7 +1,7 @@
 //! Long names at 80 columns: facts stay, and what is cut is marked.
 
+use api::{Bounds, Contention, Frame, Interference, PodName, Rates};
 use ratatui::crossterm::event::KeyCode;
-use timeline::{Bounds, Contention, Frame, Interference, PodName, Rates};
 use top::Update;
 
 use crate::scene::{SIZES, Screen, frame, row};

@@ -1,14 +1,14 @@
 //! A node with a container of each kind of delay, and a screen to draw it on.
 
+use api::{
+    Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame,
+    PodName, Rates, Trace,
+};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Modifier;
-use timeline::{
-    Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame,
-    PodName, Rates, Trace,
-};
 use top::{Advice, App, Change, Control, Look, Update};
 
 pub(crate) const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];

@@ -1,8 +1,8 @@
 //! Contents of each view.
 
+use api::{BestEffort, Colocation, ContainerName, Interference, PodName, Rates};
 use ratatui::crossterm::event::KeyCode;
 use ratatui::style::{Color, Modifier};
-use timeline::{BestEffort, Colocation, ContainerName, Interference, PodName, Rates};
 use top::{Position, Update};
 
 use crate::scene::{SIZES, Screen, advice, frame, row, untraced};

@@ -1,5 +1,5 @@
 use analysis::HEAP_SHARE;
-use analysis::injection::Status;
+use api::InjectionStatus;
 use kubepods::model::{self, ContainerKind, InjectionRequest, Pod};
 use nri::api::{
     LinuxContainer, LinuxCpu, LinuxMemory, LinuxPodSandbox, OptionalInt64, OptionalUInt64,
@@ -369,9 +369,9 @@ fn a_resize_makes_a_value_stale_and_the_way_back_makes_it_right() {
         let current = injector.containers["id-app"].statuses()[0].clone();
         (current.status, current.current)
     };
-    assert_eq!(status_after(300_000), (Status::Stale, Some("3".to_owned())));
-    assert_eq!(status_after(-1), (Status::Stale, None));
-    assert_eq!(status_after(190_000), (Status::Injected, None));
+    assert_eq!(status_after(300_000), (InjectionStatus::Stale, Some("3".to_owned())));
+    assert_eq!(status_after(-1), (InjectionStatus::Stale, None));
+    assert_eq!(status_after(190_000), (InjectionStatus::Injected, None));
 }
 
 #[test]
@@ -396,10 +396,10 @@ fn an_agent_that_starts_again_knows_what_was_injected() {
         let statuses = injector.containers.get(id).map(|one| one.statuses());
         statuses.map(|all| all[0].status)
     };
-    assert_eq!(status("id-app"), Some(Status::Injected));
-    assert_eq!(status("resized"), Some(Status::Stale));
+    assert_eq!(status("id-app"), Some(InjectionStatus::Injected));
+    assert_eq!(status("resized"), Some(InjectionStatus::Stale));
     assert_eq!(status("stopped"), None);
-    assert_eq!(status("before"), Some(Status::Observed));
+    assert_eq!(status("before"), Some(InjectionStatus::Observed));
 }
 
 #[test]

@@ -1,22 +1,22 @@
-//! The findings on standard output.
+//! The findings of the doctor on standard output.
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use console::{Failure, output};
+use api::DoctorReport;
 
-use super::DoctorReport;
+use crate::{Failure, output};
 
 /// Prints the findings. Returns the exit code of the worst.
 ///
 /// # Errors
-/// Standard output is closed.
-pub fn show(report: &DoctorReport, json: bool) -> Result<ExitCode, Failure> {
+/// None that this program causes.
+pub fn show_doctor(report: &DoctorReport, json: bool) -> Result<ExitCode, Failure> {
     let text = if json {
         serde_json::to_string_pretty(report).context("cannot print")?
     } else {
         report.to_string()
     };
     output::show(&format!("{}\n", text.trim_end()));
-    Ok(ExitCode::from(report.worst().exit_code()))
+    Ok(ExitCode::from(report.worst.exit_code()))
 }

@@ -1,7 +1,9 @@
 //! One second of a node, as the views show it.
 
 use serde::{Deserialize, Serialize};
-use snapshot::PressureScope;
+
+/// Number of frames that an agent keeps: ten minutes, if ticks are not longer than a second.
+pub const KEPT: usize = 600;
 
 /// One second of a node. Rates are averages over the frame.
 ///
@@ -138,17 +140,6 @@ impl Contention {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// The bounds of a scope.
-    #[must_use]
-    pub fn of_mut(&mut self, scope: PressureScope) -> &mut Option<Bounds> {
-        match scope {
-            PressureScope::Node => &mut self.node,
-            PressureScope::Guaranteed => &mut self.guaranteed,
-            PressureScope::Burstable => &mut self.burstable,
-            PressureScope::BestEffort => &mut self.best_effort,
-        }
     }
 }
 

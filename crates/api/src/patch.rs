@@ -1,17 +1,50 @@
-//! Commands that make the changes of the advice.
+//! The changes of the advice as one patch of a workload, and the command that applies it.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::report::ContainerReport;
+use crate::advice::ContainerReport;
 
 /// Kinds of workloads whose template can be changed.
 const PATCHED: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
+
+/// Merges several patches of a pod; if two set the same field, the first wins.
+#[must_use]
+pub fn merged<'a>(patches: impl Iterator<Item = &'a Value>) -> Option<Value> {
+    let mut pod = json!({});
+    for patch in patches {
+        add(&mut pod, &patch["spec"]["template"]["spec"]);
+    }
+    (pod != json!({})).then(|| json!({ "spec": { "template": { "spec": pod } } }))
+}
+
+/// Adds missing fields, containers and environment variables; the latter two are matched by name.
+fn add(whole: &mut Value, part: &Value) {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            for (name, value) in part {
+                match whole.get_mut(name) {
+                    Some(there) => add(there, value),
+                    None => drop(whole.insert(name.clone(), value.clone())),
+                }
+            }
+        }
+        (Value::Array(whole), Value::Array(part)) => {
+            for value in part {
+                match whole.iter_mut().find(|there| there["name"] == value["name"]) {
+                    Some(there) => add(there, value),
+                    None => whole.push(value.clone()),
+                }
+            }
+        }
+        _ => {}
+    }
+}
 
 /// All changes of a pod's containers as one patch of its workload; `None` without a change.
 #[must_use]
 pub fn pod_patch(pod: &[ContainerReport]) -> Option<Value> {
     let findings = pod.iter().flat_map(|row| &row.findings);
-    analysis::merged(findings.filter_map(|finding| finding.patch.as_ref()))
+    merged(findings.filter_map(|finding| finding.patch.as_ref()))
 }
 
 /// The command that applies [`pod_patch`]; `None` without a change, or if the pod's workload is
@@ -44,8 +77,6 @@ fn is_plain(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -19,6 +19,7 @@ pub enum Level {
 
 impl Level {
     /// Exit code 0, 1 or 2, as documented in the command's help.
+    #[must_use]
     pub fn exit_code(self) -> u8 {
         self as u8
     }
@@ -34,51 +35,56 @@ impl Level {
 
 /// The outcome of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Finding {
+pub struct Finding {
     /// Name of the check.
-    check: Cow<'static, str>,
-    level: Level,
+    pub check: Cow<'static, str>,
+    /// Severity.
+    pub level: Level,
     /// The observation.
-    found: String,
+    pub found: String,
     /// The remedy; absent if there is nothing to do, or if `found` ends with it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<String>,
+    pub remedy: Option<String>,
 }
 
 impl Finding {
-    pub(super) fn good(check: &'static str, found: impl Into<String>) -> Self {
+    /// The check found no problem.
+    pub fn good(check: &'static str, found: impl Into<String>) -> Self {
         Self { check: check.into(), level: Level::Good, found: found.into(), remedy: None }
     }
 
-    pub(super) fn lacking(check: &'static str, found: impl Into<String>) -> Self {
+    /// The check found that something optional is unavailable.
+    pub fn lacking(check: &'static str, found: impl Into<String>) -> Self {
         Self { level: Level::Lacking, ..Self::good(check, found) }
     }
 
-    pub(super) fn broken(check: &'static str, found: impl Into<String>) -> Self {
+    /// The check found a problem that must be fixed.
+    pub fn broken(check: &'static str, found: impl Into<String>) -> Self {
         Self { level: Level::Broken, ..Self::good(check, found) }
     }
 
-    pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
+    /// The finding with its remedy.
+    #[must_use]
+    pub fn remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
     }
 }
 
 /// All findings, with the worst level.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DoctorReport {
-    worst: Level,
-    findings: Vec<Finding>,
+    /// The worst level.
+    pub worst: Level,
+    /// The outcome of each check.
+    pub findings: Vec<Finding>,
 }
 
 impl DoctorReport {
-    pub(super) fn new(findings: Vec<Finding>) -> Self {
+    /// The report of these findings.
+    #[must_use]
+    pub fn new(findings: Vec<Finding>) -> Self {
         let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Good);
         Self { worst, findings }
-    }
-
-    /// The worst level of all findings.
-    pub fn worst(&self) -> Level {
-        self.worst
     }
 
     fn count(&self, level: Level) -> usize {
@@ -121,7 +127,7 @@ mod tests {
     fn the_worst_finding_decides() {
         let good = || Finding::good("a", "x");
         let lacking = || Finding::lacking("b", "y").remedy("z");
-        let worst = |findings: Vec<Finding>| DoctorReport::new(findings).worst().exit_code();
+        let worst = |findings: Vec<Finding>| DoctorReport::new(findings).worst.exit_code();
         assert_eq!(worst(vec![]), 0);
         assert_eq!(worst(vec![good()]), 0);
         assert_eq!(worst(vec![lacking(), good()]), 1);

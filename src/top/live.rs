@@ -3,15 +3,13 @@
 use std::time::{Duration, Instant};
 
 use timeline::Timeline;
-
-use crate::history::KEPT;
-use crate::source::{Source, Update};
+use top::{SHOWN, Source, Update};
 
 /// Time between two calls for further updates, which change slowly.
 const FURTHER_EVERY: Duration = Duration::from_secs(5);
 
 /// Shows the timeline of this process, and the updates that `further` returns, such as the advice.
-pub struct Live<F> {
+pub(crate) struct Live<F> {
     timeline: Timeline,
     further: F,
     /// Number of the frame shown last; `None` before the first call.
@@ -21,7 +19,7 @@ pub struct Live<F> {
 
 impl<F: FnMut() -> Vec<Update>> Live<F> {
     /// A source that has shown nothing yet.
-    pub fn new(timeline: Timeline, further: F) -> Self {
+    pub(crate) fn new(timeline: Timeline, further: F) -> Self {
         Self { timeline, further, seen: None, asked: None }
     }
 }
@@ -37,7 +35,7 @@ impl<F: FnMut() -> Vec<Update>> Source for Live<F> {
             }
             None => {
                 self.seen = Some(*self.timeline.subscribe().borrow());
-                let frames = self.timeline.frames(Duration::from_secs(KEPT as u64));
+                let frames = self.timeline.frames(SHOWN);
                 updates.push(Update::Seek(frames.collect()));
             }
         }
@@ -51,7 +49,8 @@ impl<F: FnMut() -> Vec<Update>> Source for Live<F> {
 
 #[cfg(test)]
 mod tests {
-    use timeline::{Frame, TimelineConfig};
+    use api::Frame;
+    use timeline::TimelineConfig;
 
     use super::*;
 

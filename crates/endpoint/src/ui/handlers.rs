@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
+use api::{Frame, KEPT, Measure, NodeTopology, PodsAnswer};
 use axum::body::Bytes;
 use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use serde_json::Value;
-use timeline::{Frame, KEPT, Measure, Selection};
+use timeline::Selection;
 
 use super::alone::Alone;
-use super::answers::{NodeAnswer, PodAnswer, PodsAnswer};
 use super::parameters::Parameters;
-use super::{Views, json};
+use super::{Views, answers, json};
 use crate::server::Place;
 
 /// Values of `seconds` if the request has none.
@@ -40,18 +39,18 @@ type Call = (State<Arc<Views>>, Extension<Place>, RawQuery);
 
 /// `GET /api/v1/node`.
 pub(super) async fn node(call: Call) -> Response {
-    answer(call, &[], 0, |views, _| Ok(json(&NodeAnswer::new(views, latest(views)?)))).await
+    answer(call, &[], 0, |views, _| Ok(json(&answers::node(views, latest(views)?)))).await
 }
 
 /// `GET /api/v1/pods`.
 pub(super) async fn pods(call: Call) -> Response {
-    answer(call, &[], 0, |views, _| Ok(json(&PodsAnswer::new(&latest(views)?)))).await
+    answer(call, &[], 0, |views, _| Ok(json(&PodsAnswer::from(latest(views)?)))).await
 }
 
 /// `GET /api/v1/pods/{uid}`.
 pub(super) async fn pod(Path(uid): Path<String>, call: Call) -> Response {
     answer(call, &["seconds"], POD_SECONDS, move |views, parameters| {
-        let pod = PodAnswer::new(views, &latest(views)?, &uid, parameters.span);
+        let pod = answers::pod(views, &latest(views)?, &uid, parameters.span);
         let pod = pod.ok_or_else(|| {
             Rejection::NotFound(format!("{uid}: no running pod with this UID; see /api/v1/pods"))
         })?;
@@ -230,35 +229,36 @@ fn rejection_response(rejection: &Rejection) -> Response {
 }
 
 /// Adds the load of each CPU, where it is known, to a topology.
-fn with_load(mut topology: Value, latest: Option<Frame>) -> Value {
+fn with_load(mut topology: NodeTopology, latest: Option<Frame>) -> NodeTopology {
     let load = latest.map(|frame| frame.node.cpus).unwrap_or_default();
-    let cpus = topology["cpus"].as_array_mut().into_iter().flatten();
-    for cpu in cpus {
-        let number = cpu["cpu"].as_u64();
-        let known = load.iter().find(|known| Some(u64::from(known.cpu)) == number);
-        if let Some(busy) = known.and_then(|known| known.busy) {
-            cpu["busy"] = busy.into();
-        }
+    for cpu in &mut topology.cpus {
+        let known = load.iter().find(|known| known.cpu == cpu.cpu);
+        cpu.busy = known.and_then(|known| known.busy);
     }
     topology
 }
 
 #[cfg(test)]
 mod tests {
-    use timeline::CpuFrame;
+    use api::{CpuFrame, CpuWithOwner};
 
     use super::*;
 
     #[test]
     fn the_load_is_added_to_its_cpu_and_an_unknown_one_is_absent() {
-        let topology = serde_json::json!({"cpus": [{"cpu": 0}, {"cpu": 2}]});
+        let cpu = |cpu, busy| CpuWithOwner { cpu, busy, ..CpuWithOwner::default() };
+        let topology = |busy| NodeTopology {
+            cpus: vec![cpu(0, None), cpu(2, busy)],
+            ..NodeTopology::default()
+        };
         let mut frame = Frame::default();
         frame.node.cpus = vec![
             CpuFrame { cpu: 0, ..CpuFrame::default() },
             CpuFrame { cpu: 2, busy: Some(0.5), ..CpuFrame::default() },
         ];
-        let expected = serde_json::json!({"cpus": [{"cpu": 0}, {"cpu": 2, "busy": 0.5}]});
-        assert_eq!(with_load(topology.clone(), Some(frame)), expected);
-        assert_eq!(with_load(topology.clone(), None), topology);
+        assert_eq!(with_load(topology(None), Some(frame)), topology(Some(0.5)));
+        assert_eq!(with_load(topology(None), None), topology(None));
+        let json = serde_json::to_value(topology(None)).unwrap();
+        assert!(json["cpus"][0].get("busy").is_none(), "{json}");
     }
 }

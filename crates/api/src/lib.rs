@@ -1,0 +1,40 @@
+//! The wire model: every type that the JSON API, the event stream, recordings and the commands
+//! share.
+//!
+//! Servers fill these types, clients read them, and neither needs the other. A field is only added,
+//! with a default for the answers of earlier agents: their JSON form is a public interface,
+//! described in `crates/endpoint/assets/openapi.json`.
+
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod advice;
+mod answers;
+pub mod doctor;
+mod finding;
+mod frame;
+mod measure;
+mod patch;
+mod pins;
+mod points;
+mod runtime;
+mod topology;
+
+pub use advice::{
+    AdviceReport, ContainerReport, CpuAdvice, Gogc, Injected, InjectionStatus, LimitAdvice,
+    MemoryAdvice, Workload,
+};
+pub use answers::{
+    AgentFigures, Feature, HistorySize, NodeAnswer, PodAnswer, PodSummary, PodsAnswer, SourceHealth,
+};
+pub use doctor::DoctorReport;
+pub use finding::{Finding, FindingKind, Severity};
+pub use frame::{
+    BestEffort, Bounds, Colocation, ContainerFrame, ContainerName, Contention, CpuFrame, Frame,
+    Interference, KEPT, NodeFrame, PodName, Rates, Trace,
+};
+pub use measure::Measure;
+pub use patch::{merged, patch_command, pod_patch, pod_patch_command};
+pub use pins::{Pin, PinRow, Rejection, Restricted};
+pub use points::{Aggressor, PairSeries, Points, Series};
+pub use runtime::{Language, Runtime};
+pub use topology::{CpuWithOwner, NodeTopology};
