@@ -27,6 +27,7 @@ use crate::check::{Checked, check};
 use crate::claims::Claims;
 use crate::config::{ActingMode, Config, NriMode};
 use crate::exit::Failure;
+use crate::status::Status;
 use crate::ui::History;
 use crate::{condition, interference, recorder, sampling, trace};
 
@@ -381,6 +382,7 @@ impl Shared<'_> {
         ui: Option<Ui>,
     ) -> anyhow::Result<Option<Serving>> {
         let Some(listener) = listener else { return Ok(None) };
+        let beat = self.watchdog.watch(Part::Http, endpoint::ROUND);
         let serving = Serving::start(Parts {
             listener,
             identity,
@@ -390,6 +392,7 @@ impl Shared<'_> {
             new_exposition: new_exposition(self.config),
             interval: self.config.options.sample_interval.0,
             ui,
+            beat: Box::new(move |every| beat.beat(every)),
         });
         serving.map(Some).context("cannot start the endpoint's thread")
     }
@@ -397,10 +400,13 @@ impl Shared<'_> {
     fn sources(&self, published: &Published<NodeSnapshot>, advisor: Advisor) -> Sources {
         Sources {
             published: published.clone(),
-            pods: self.pods.clone(),
             metrics: Arc::clone(&self.metrics),
-            advisor,
-            watchdog: self.watchdog.clone(),
+            advice: Arc::new(move || advisor.advice()),
+            status: Arc::new(Status {
+                pods: self.pods.clone(),
+                metrics: Arc::clone(&self.metrics),
+                watchdog: self.watchdog.clone(),
+            }),
         }
     }
 }

@@ -20,6 +20,7 @@ mod run;
 mod sampling;
 #[cfg(feature = "shell")]
 mod shell;
+mod status;
 #[cfg(feature = "top")]
 mod top;
 mod trace;

@@ -112,17 +112,7 @@ const CRATES: &[Crate] = &[
     ),
     io(
         "endpoint",
-        &[
-            "advisor",
-            "api",
-            "apiserver",
-            "metrics",
-            "pod-sources",
-            "snapshot",
-            "timeline",
-            "tls-client",
-            "watchdog",
-        ],
+        &["api", "apiserver", "metrics", "snapshot", "timeline", "tls-client", "watchdog"],
     ),
     io("kubectl-plugin", &["agent-client", "api", "console", "top"]),
     io("pod-sources", &["apiserver", "kubepods", "tls-client", "watchdog"]),
@@ -130,18 +120,15 @@ const CRATES: &[Crate] = &[
     io(
         "replay",
         &[
-            "advisor",
             "api",
             "console",
             "endpoint",
             "kernel-text",
             "metrics",
-            "pod-sources",
             "recording",
             "snapshot",
             "timeline",
             "top",
-            "watchdog",
         ],
     ),
     io(

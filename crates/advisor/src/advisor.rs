@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use analysis::injection::{Injections, KnownWorkloads};
-use analysis::{BurstForecasts, Delays, Facts, OBJECTIVE, UsageTrace, findings};
-use api::{AdviceReport, ContainerReport, Workload};
+use analysis::{BurstForecasts, Delays, Facts, UsageTrace, findings};
+use api::{AdviceReport, ContainerReport, OBJECTIVE, Workload};
 use kubepods::model::Owner;
 use metrics::AgentMetrics;
 use runtimes::Detector;

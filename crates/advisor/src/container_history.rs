@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::{
-    BurstForecast, Facts, History, Member, OBJECTIVE, Place, Spec, Steady, THROTTLED_SHARE,
-    UsageTrace, Window, may_be_throttled_by_ancestor, memory_advice,
+    BurstForecast, Facts, History, Member, Place, Spec, Steady, THROTTLED_SHARE, UsageTrace,
+    Window, may_be_throttled_by_ancestor, memory_advice,
 };
-use api::{CpuAdvice, Language, MemoryAdvice};
+use api::{CpuAdvice, Language, MemoryAdvice, OBJECTIVE};
 use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
 use runtimes::Detector;

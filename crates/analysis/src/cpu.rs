@@ -5,9 +5,6 @@ use api::{CpuAdvice, LimitAdvice};
 use crate::history::History;
 use crate::request::{REQUEST_AFTER_SECONDS, duration};
 
-/// Acceptable share of throttled periods.
-pub const OBJECTIVE: f64 = 0.01;
-
 /// Computes the advice for an objective (share of throttled periods) after `after_seconds` of
 /// history.
 #[must_use]

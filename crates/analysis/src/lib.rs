@@ -24,7 +24,7 @@ mod usage_trace;
 mod window;
 
 pub use burst::{BurstForecast, BurstForecasts};
-pub use cpu::{OBJECTIVE, cpu_advice, not_enough_history};
+pub use cpu::{cpu_advice, not_enough_history};
 pub use facts::{Delay, Delays, Facts, Place, Spec};
 pub use grid::LIMITS_CORES;
 pub use history::{History, REPLAYED_SECONDS};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use api::{Finding, FindingKind, Injected, InjectionStatus, Language, Runtime};
+use api::{Finding, FindingKind, Injected, InjectionStatus, Language, OBJECTIVE, Runtime};
 use serde_json::Value;
 use snapshot::Limit;
 
@@ -103,7 +103,7 @@ fn throttled_by_own_quota(facts: &Facts) -> Answer {
 /// The average fits the limit, some periods do not: a burst allowance would work as well as a
 /// higher limit.
 fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
-    let share = facts.throttled_share.filter(|&share| share > crate::OBJECTIVE)?;
+    let share = facts.throttled_share.filter(|&share| share > OBJECTIVE)?;
     let (limit, p95) = (facts.own_limit_cores?, facts.cpu.request_cores?);
     let burst = facts.cpu.burst_seconds.filter(|_| p95 < limit * FAR_BELOW)?;
     let figures = vec![

@@ -5,10 +5,10 @@
 mod support;
 
 use analysis::{
-    CandidateLimit, Count, History, LIMITS_CORES, OBJECTIVE, READ_EVERY_NS, READINGS, Replay,
-    UsageTrace, UsageTraces, Window,
+    CandidateLimit, Count, History, LIMITS_CORES, READ_EVERY_NS, READINGS, Replay, UsageTrace,
+    UsageTraces, Window,
 };
-use api::CpuAdvice;
+use api::{CpuAdvice, OBJECTIVE};
 use proptest::prelude::*;
 use support::{MS, window};
 

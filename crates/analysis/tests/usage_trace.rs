@@ -5,10 +5,10 @@
 mod support;
 
 use analysis::{
-    CandidateLimit, Count, History, OBJECTIVE, READ_EVERY_NS, READINGS, Replay, UsageTrace,
-    UsageTraces, Window,
+    CandidateLimit, Count, History, READ_EVERY_NS, READINGS, Replay, UsageTrace, UsageTraces,
+    Window,
 };
-use api::LimitAdvice;
+use api::{LimitAdvice, OBJECTIVE};
 use support::{MS, window};
 
 /// CPU time used by a thread at a time, if it runs for `cpu_ms` at the start of each interval of

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::finding::Finding;
 use crate::runtime::Runtime;
 
+/// Acceptable share of throttled periods.
+pub const OBJECTIVE: f64 = 0.01;
+
 /// All containers of the node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AdviceReport {
@@ -12,6 +15,13 @@ pub struct AdviceReport {
     pub objective: f64,
     /// Reports of the live containers, in the order of the snapshot.
     pub containers: Vec<ContainerReport>,
+}
+
+impl Default for AdviceReport {
+    /// The report of a node without containers.
+    fn default() -> Self {
+        Self { objective: OBJECTIVE, containers: Vec::new() }
+    }
 }
 
 /// Report of one container. Unknown values are omitted.

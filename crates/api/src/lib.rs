@@ -21,7 +21,7 @@ mod topology;
 
 pub use advice::{
     AdviceReport, ContainerReport, CpuAdvice, Gogc, Injected, InjectionStatus, LimitAdvice,
-    MemoryAdvice, Workload,
+    MemoryAdvice, OBJECTIVE, Workload,
 };
 pub use answers::{
     AgentFigures, Feature, HistorySize, NodeAnswer, PodAnswer, PodSummary, PodsAnswer, SourceHealth,

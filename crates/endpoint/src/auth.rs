@@ -26,9 +26,9 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use watchdog::errors::chain;
 
-use crate::server::Place;
+use crate::place::Place;
 use budget::Budget;
-use kept::{Answer, Kept, Key};
+use kept::{Access, Answer, Kept, Key};
 
 /// Maximum number of API server requests per half minute, two per token: for tokens that were
 /// accepted before, and for all others.
@@ -39,16 +39,6 @@ const STRANGERS: u64 = 60;
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of a token: a service account's has about one thousand.
 const MAX_TOKEN: usize = 8 << 10;
-
-/// Answer of the API server for a token and a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
-    Allowed,
-    /// The token is invalid.
-    Unknown,
-    /// The user may not read the path.
-    Denied,
-}
 
 /// Reviews tokens and caches the answers.
 pub struct Auth {

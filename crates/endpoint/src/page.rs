@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use advisor::Advisor;
 use anyhow::Context as _;
 use axum::body::Bytes;
-use metrics::{AgentMetrics, Exposition, Format};
-use pod_sources::{Pods, SourceName};
-use snapshot::{NodeSnapshot, Published};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use metrics::{Exposition, Format};
+use snapshot::NodeSnapshot;
 use tokio::sync::Mutex;
-use watchdog::{Part, Watchdog};
+
+use crate::sources::Sources;
 
 /// Maximum age of a page without a new snapshot: the agent's own metrics change.
 const STALE_AFTER: Duration = Duration::from_secs(2);
@@ -35,21 +36,6 @@ impl PageKind {
             Self::Advice => "advice",
         }
     }
-}
-
-/// Data sources of the pages.
-#[derive(Clone)]
-pub struct Sources {
-    /// Snapshots of the sampler.
-    pub published: Published<NodeSnapshot>,
-    /// The known pods, and the status of their sources.
-    pub pods: Pods,
-    /// Metrics of the agent itself; the endpoint counts in them.
-    pub metrics: Arc<AgentMetrics>,
-    /// Source of the advice.
-    pub advisor: Advisor,
-    /// State of the parts for /healthz; it watches the endpoint itself, too.
-    pub watchdog: Watchdog,
 }
 
 /// Renders the latest snapshot together with the agent's own metrics.
@@ -179,9 +165,9 @@ impl Sources {
         format: Format,
     ) -> anyhow::Result<Vec<u8>> {
         if kind == PageKind::Advice {
-            return Ok(serde_json::to_vec(&self.advisor.advice())?);
+            return Ok(serde_json::to_vec(&(self.advice)())?);
         }
-        self.copy_pod_sources();
+        self.status.update_metrics();
         let snapshot = self.published.latest();
         match kind {
             PageKind::Cadvisor => exposition.render_cadvisor(&snapshot, &self.metrics, format),
@@ -189,25 +175,10 @@ impl Sources {
         };
         Ok(exposition.take_page())
     }
+}
 
-    fn copy_pod_sources(&self) {
-        let silent = self.watchdog.silent();
-        let works = |part| !silent.iter().any(|silent| silent.part == part);
-        for status in self.pods.status() {
-            let source = status.source.as_str();
-            let asked_by = if status.source == SourceName::PodResources {
-                Part::PodResources
-            } else {
-                Part::Pods
-            };
-            if let Some(at) = status.last_success {
-                self.metrics.pod_source_succeeded(source, at);
-            }
-            if !status.up || !works(asked_by) {
-                self.metrics.pod_source_failed(source);
-            }
-        }
-        self.metrics.set_apiserver_requests(self.pods.apiserver_requests());
-        self.metrics.set_pod_lists_cut(self.pods.cut_lists());
-    }
+/// The answer if a page cannot be rendered. Details go to the log, not to the client.
+pub(crate) fn failed(error: &anyhow::Error) -> Response {
+    tracing::error!(error = format!("{error:#}"), "a page could not be rendered");
+    (StatusCode::INTERNAL_SERVER_ERROR, "the page could not be rendered\n").into_response()
 }

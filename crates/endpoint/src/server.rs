@@ -3,36 +3,32 @@
 //! Runs on its own thread with a lower priority than all others: however many clients connect,
 //! neither the sampler nor the pod sources wait for it.
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use metrics::{AgentMetrics, Exposition};
+use metrics::Exposition;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
-use watchdog::{Beat, Part};
 
 use crate::auth::Auth;
-use crate::connections::{Connections, Id, Reason};
-use crate::page::{Pages, Sources};
+use crate::page::Pages;
+use crate::place::{Place, Places};
+use crate::routes::{Access, router};
+use crate::sources::Sources;
 use crate::tls::Identity;
 use crate::ui::{Ui, Views};
-use crate::{Access, router};
 
 /// Timeout for a client's complete header. Also applies to idle connections and TLS handshakes.
 const HEADER_TIME: Duration = Duration::from_secs(5);
@@ -45,8 +41,8 @@ const SEND_BUFFER: u32 = 128 << 10;
 const BACKLOG: u32 = 1024;
 /// Interval between checks for slow readers, while a connection is open.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Interval between the server's reports to the watchdog.
-const BEAT_EVERY: Duration = Duration::from_secs(5);
+/// Longest time between two calls of [`Parts::beat`].
+pub const ROUND: Duration = Duration::from_secs(5);
 /// Pause after an error of accept, for example without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Nice value of the thread: all other threads of the agent have priority.
@@ -97,6 +93,8 @@ pub struct Parts {
     pub interval: Duration,
     /// Sources of the page and of the JSON API; `None` serves neither.
     pub ui: Option<Ui>,
+    /// Called while the server works, with the time in which the next call is due.
+    pub beat: Box<dyn Fn(Duration) + Send>,
 }
 
 /// The running server. Stops after open requests, on [`Serving::stop`] or on drop.
@@ -111,10 +109,18 @@ impl Serving {
     /// # Errors
     /// The system has no thread or descriptor left.
     pub fn start(parts: Parts) -> anyhow::Result<Self> {
-        let Parts { listener, identity, auth, cadvisor, sources, new_exposition, interval, ui } =
-            parts;
-        let places = Places { table: Arc::default(), metrics: Arc::clone(&sources.metrics) };
-        let beat = sources.watchdog.watch(Part::Http, BEAT_EVERY);
+        let Parts {
+            listener,
+            identity,
+            auth,
+            cadvisor,
+            sources,
+            new_exposition,
+            interval,
+            ui,
+            beat,
+        } = parts;
+        let places = Places::new(Arc::clone(&sources.metrics));
         let pages = Pages::new(sources.clone(), new_exposition, interval);
         let views = ui.map(|ui| Arc::new(Views::new(ui, sources.clone(), auth.is_some())));
         let access = Access { cadvisor, auth: auth.map(Arc::new) };
@@ -155,7 +161,7 @@ struct Server {
     identity: Option<Arc<Identity>>,
     places: Places,
     router: Router,
-    beat: Beat,
+    beat: Box<dyn Fn(Duration) + Send>,
     views: Option<Arc<Views>>,
 }
 
@@ -166,7 +172,7 @@ impl Server {
         let listener = TcpListener::from_std(listener).context("cannot use the port")?;
         let (stop, stopping) = watch::channel(false);
         let mut connections = JoinSet::new();
-        let (mut sweep, mut alive) = (interval(SWEEP_EVERY), interval(BEAT_EVERY));
+        let (mut sweep, mut alive) = (interval(SWEEP_EVERY), interval(ROUND));
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -184,7 +190,7 @@ impl Server {
                     }
                 },
                 _ = sweep.tick(), if !connections.is_empty() => places.sweep(),
-                _ = alive.tick() => beat.beat(BEAT_EVERY),
+                _ = alive.tick() => beat(ROUND),
                 Some(_) = connections.join_next() => {}
                 _ = &mut stopped => break,
             }
@@ -268,124 +274,4 @@ impl Connection {
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // An error means that the server is gone.
     let _ = stopping.wait_for(|stopping| *stopping).await;
-}
-
-/// The table of connections, with metrics.
-#[derive(Clone)]
-struct Places {
-    table: Arc<Mutex<Connections>>,
-    metrics: Arc<AgentMetrics>,
-}
-
-impl Places {
-    fn open(&self, peer: IpAddr) -> (Place, oneshot::Receiver<()>) {
-        let (cut, end) = oneshot::channel();
-        let (id, victim) = self.table().open(peer.to_canonical(), Instant::now(), cut);
-        self.count(victim);
-        (Place { id, peer, places: self.clone() }, end)
-    }
-
-    fn sweep(&self) {
-        let cut = self.table().sweep(Instant::now());
-        self.count(cut);
-    }
-
-    fn count(&self, cut: impl IntoIterator<Item = Reason>) {
-        cut.into_iter().for_each(|reason| self.metrics.http_connection_cut(reason.as_str()));
-    }
-
-    fn table(&self) -> MutexGuard<'_, Connections> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A connection's entry in the table; stored in the extensions of its requests.
-#[derive(Clone)]
-pub(crate) struct Place {
-    id: Id,
-    pub(crate) peer: IpAddr,
-    places: Places,
-}
-
-impl Place {
-    /// # Errors
-    /// Too many connections read pages.
-    fn admit(&self) -> Result<(), Reason> {
-        let admitted = self.places.table().admit(self.id);
-        self.places.count(match admitted {
-            Ok(cut) => cut,
-            Err(reason) => Some(reason),
-        });
-        admitted.map(drop)
-    }
-
-    /// The body of a response: the shared page, which counts as being read until its last byte is
-    /// sent.
-    pub(crate) fn body(&self, page: Bytes) -> Body {
-        let cut =
-            self.places.table().sending(self.id, page.as_ptr().addr(), page.len(), Instant::now());
-        self.places.count(cut);
-        Body::from(Bytes::from_owner(Sending { page, place: self.clone() }))
-    }
-
-    /// # Errors
-    /// Too many event streams.
-    fn admit_stream(&self) -> Result<(), Reason> {
-        let admitted = self.places.table().admit_stream(self.id, Instant::now());
-        self.places.count(admitted.err());
-        admitted
-    }
-
-    /// Records that the client took an event.
-    pub(crate) fn took_event(&self) {
-        self.places.table().took_event(self.id, Instant::now());
-    }
-
-    /// Records that the stream has ended.
-    pub(crate) fn end_stream(&self) {
-        self.places.table().end_stream(self.id);
-    }
-
-    fn close(&self) {
-        self.places.table().close(self.id);
-    }
-}
-
-/// A page that is being sent.
-struct Sending {
-    page: Bytes,
-    place: Place,
-}
-
-impl AsRef<[u8]> for Sending {
-    fn as_ref(&self) -> &[u8] {
-        &self.page
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        self.place.places.table().sent(self.place.id);
-    }
-}
-
-/// Passes a request for a page on, if there is a place for its connection.
-pub(crate) async fn admit(request: Request, next: Next) -> Response {
-    match request.extensions().get::<Place>().map(Place::admit) {
-        Some(Ok(())) => next.run(request).await,
-        _ => too_many("too many connections\n"),
-    }
-}
-
-/// The same for an event stream.
-pub(crate) async fn admit_stream(request: Request, next: Next) -> Response {
-    match request.extensions().get::<Place>().map(Place::admit_stream) {
-        Some(Ok(())) => next.run(request).await,
-        _ => too_many("too many event streams\n"),
-    }
-}
-
-fn too_many(text: &'static str) -> Response {
-    let headers = [(header::RETRY_AFTER, "1"), (header::CONNECTION, "close")];
-    (StatusCode::SERVICE_UNAVAILABLE, headers, text).into_response()
 }

@@ -1,27 +1,23 @@
 //! `cpuwarden replay --listen`: the page and the JSON API on a recording.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use advisor::Advisor;
 use anyhow::{Context as _, anyhow};
-use api::{CpuFrame, CpuWithOwner, KEPT, NodeTopology};
+use api::{AdviceReport, CpuFrame, CpuWithOwner, KEPT, NodeTopology};
 use console::{Failure, output, stderr};
-use endpoint::{Parts, Serving, Sources, Ui};
+use endpoint::{AgentStatus, Parts, Serving, Sources, Ui};
 use kernel_text::CpuSet;
 use metrics::{AgentMetrics, Build, Exposition};
-use pod_sources::{PodConfig, PodService, PodSource};
 use recording::{Origin, Recording};
 use snapshot::Published;
 use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use top::{Playback, Signals, Source as _, Update};
-use watchdog::Watchdog;
 
 use crate::Frames;
 
@@ -75,7 +71,7 @@ impl Page {
         let playback = Playback::new(Frames(recording), at).with_history(HISTORY);
         let mut player = Player { playback, timeline };
         player.play();
-        let parts = parts(listener, views(&player.timeline, origin))?;
+        let parts = parts(listener, views(&player.timeline, origin));
         let serving = Serving::start(parts).context("cannot start the endpoint's thread")?;
         let playing = tokio::spawn(async move {
             let mut look = interval(LOOK);
@@ -120,27 +116,30 @@ impl Player {
     }
 }
 
+/// The endpoint has no agent.
+struct NoAgent;
+
+impl AgentStatus for NoAgent {}
+
 /// An endpoint without an agent: it has no pods and no samples of its own.
-fn parts(listener: std::net::TcpListener, ui: Ui) -> anyhow::Result<Parts> {
+fn parts(listener: TcpListener, ui: Ui) -> Parts {
     let metrics = AgentMetrics::new(Build { version: ui.version, revision: ui.revision });
-    let metrics = Arc::new(metrics);
-    let config = PodConfig { source: PodSource::None, ..PodConfig::default() };
-    Ok(Parts {
+    Parts {
         listener,
         identity: None,
         auth: None,
         cadvisor: false,
         sources: Sources {
             published: Published::default(),
-            pods: PodService::start(&config, &Handle::current())?,
-            advisor: Advisor::new(PathBuf::new(), Arc::clone(&metrics), Duration::ZERO),
-            metrics,
-            watchdog: Watchdog::new(),
+            metrics: Arc::new(metrics),
+            advice: Arc::new(AdviceReport::default),
+            status: Arc::new(NoAgent),
         },
         new_exposition: Box::new(|| Exposition::new(SERIES)),
         interval: Duration::from_secs(1),
         ui: Some(ui),
-    })
+        beat: Box::new(|_| ()),
+    }
 }
 
 fn views(timeline: &Timeline, origin: Origin) -> Ui {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use analysis::{BurstForecast, OBJECTIVE};
+use analysis::BurstForecast;
+use api::OBJECTIVE;
 use cgroupfs::Hierarchy;
 use colocation::{BurstLimits, Candidate, Ineligible, PodBurst, burst_usec, eligible};
 use kubepods::model::{Container, Pod};

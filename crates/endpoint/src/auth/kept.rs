@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::Access;
-
 /// Lifetimes of cached answers, as in kube-rbac-proxy and the API server itself: longer for allowed
 /// than for denied.
 const ALLOWED_FOR: Duration = Duration::from_secs(120);
@@ -18,6 +16,16 @@ const GOOD_FOR: Duration = Duration::from_secs(3600);
 const STRANGERS: usize = 128;
 /// Maximum number of cached answers.
 const KEPT: usize = 256;
+
+/// Answer of the API server for a token and a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Allowed,
+    /// The token is invalid.
+    Unknown,
+    /// The user may not read the path.
+    Denied,
+}
 
 /// Token and path of a review.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -1,14 +1,14 @@
 //! Answers of the JSON API that are not plain data of the timeline.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use api::{
     AgentFigures, Aggressor, ContainerFrame, ContainerReport, Feature, Frame, HistorySize, KEPT,
-    Measure, NodeAnswer, PinRow, PodAnswer, PodName, SourceHealth,
+    Measure, NodeAnswer, PinRow, PodAnswer, PodName,
 };
 use timeline::{BYTES_PER_CONTAINER, BYTES_PER_PAIR, Selection};
 
-use super::Views;
+use super::views::Views;
 
 /// Number of aggressors with a series in a pod's answer.
 const AGGRESSORS: usize = 6;
@@ -23,7 +23,6 @@ pub(super) fn node(views: &Views, frame: Frame) -> NodeAnswer {
         reason: state.reason.clone(),
     };
     let process = &snapshot.sampler.process;
-    let silent = views.sources.watchdog.silent();
     NodeAnswer {
         version: views.version.to_owned(),
         revision: views.revision.to_owned(),
@@ -36,8 +35,8 @@ pub(super) fn node(views: &Views, frame: Frame) -> NodeAnswer {
             samples: snapshot.sequence,
             cpu_seconds: process.cpu_ns.map(|ns| ns as f64 / 1e9),
             resident_bytes: process.resident_bytes,
-            faults: silent.iter().map(ToString::to_string).collect(),
-            pod_sources: pod_sources(views),
+            faults: views.sources.status.faults(),
+            pod_sources: views.sources.status.pod_sources(),
             event_streams: views.streams.count(),
         },
         history: HistorySize {
@@ -49,20 +48,6 @@ pub(super) fn node(views: &Views, frame: Frame) -> NodeAnswer {
     }
 }
 
-fn pod_sources(views: &Views) -> Vec<SourceHealth> {
-    let source = |status: pod_sources::SourceStatus| SourceHealth {
-        source: status.source.as_str().to_owned(),
-        up: status.up,
-        last_success_ms: status.last_success.map(milliseconds),
-    };
-    views.sources.pods.status().into_iter().map(source).collect()
-}
-
-fn milliseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Answer of `/api/v1/pods/{uid}`; `None` if no live container has this UID.
 pub(super) fn pod(views: &Views, frame: &Frame, uid: &str, span: Duration) -> Option<PodAnswer> {
     let containers: Vec<ContainerFrame> =
@@ -70,7 +55,7 @@ pub(super) fn pod(views: &Views, frame: &Frame, uid: &str, span: Duration) -> Op
     let first = containers.first()?;
     let name = first.pod_name();
     let (aggressors, victims) = pairs(views, &name, span);
-    let advice = views.sources.advisor.advice().containers.into_iter();
+    let advice = (views.sources.advice)().containers.into_iter();
     let is_of_pod =
         |report: &ContainerReport| report.namespace == name.namespace && report.pod == name.pod;
     let advice: Vec<ContainerReport> = advice.filter(is_of_pod).collect();

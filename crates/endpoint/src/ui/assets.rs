@@ -5,7 +5,7 @@ use axum::extract::{Extension, Path};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
-use crate::server::Place;
+use crate::place::Place;
 
 /// Files of the page by name, with their type.
 const FILES: &[(&str, &str, &[u8])] = &[

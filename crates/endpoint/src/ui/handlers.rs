@@ -10,9 +10,12 @@ use axum::response::{IntoResponse as _, Response};
 use timeline::Selection;
 
 use super::alone::Alone;
+use super::answers;
+use super::json::json;
 use super::parameters::Parameters;
-use super::{Views, answers, json};
-use crate::server::Place;
+use super::views::Views;
+use crate::page::failed;
+use crate::place::Place;
 
 /// Values of `seconds` if the request has none.
 const POD_SECONDS: u64 = 300;
@@ -130,6 +133,20 @@ pub(super) async fn history(call: Call) -> Response {
     answer(call, &["seconds", "uid", "measure", "aggressors"], HISTORY_SECONDS, points).await
 }
 
+/// `GET /api/v1/stream`.
+pub(super) async fn stream(
+    State(views): State<Arc<Views>>,
+    Extension(place): Extension<Place>,
+) -> Response {
+    let body = views.streams.open(&views.timeline, place).await;
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, body).into_response()
+}
+
 fn points(views: &Views, parameters: &Parameters) -> Answer {
     let Parameters { span, uids, measures, aggressors } = parameters;
     let measures = if measures.is_empty() { &Measure::ALL[..] } else { measures };
@@ -201,7 +218,7 @@ fn response(place: &Place, computed: anyhow::Result<Answer>) -> Response {
             (headers, place.body(answer)).into_response()
         }
         Ok(Err(rejection)) => rejection_response(&rejection),
-        Err(error) => crate::failed(&error),
+        Err(error) => failed(&error),
     }
 }
 

@@ -5,10 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use api::DoctorReport;
-use endpoint::{Parts, Serving, Sources, Ui, View};
+use api::{AdviceReport, DoctorReport, SourceHealth};
+use endpoint::{AgentStatus, Parts, Serving, Sources, Ui, View};
 use metrics::{AgentMetrics, Build, Exposition};
-use pod_sources::{PodConfig, PodService, PodSource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snapshot::{
@@ -17,10 +16,19 @@ use snapshot::{
     PressureRow, PressureScope, Published, Quota, TraceMode, TraceRow,
 };
 use timeline::{Timeline, TimelineConfig};
-use watchdog::Watchdog;
 
 /// A name that would become markup if it were ever treated as HTML.
 pub(crate) const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&";
+
+/// An agent that works, with one source of pod names.
+struct Works;
+
+impl AgentStatus for Works {
+    fn pod_sources(&self) -> Vec<SourceHealth> {
+        let last_success_ms = Some(1_700_000_000_000);
+        vec![SourceHealth { source: "kubelet".to_owned(), up: true, last_success_ms }]
+    }
+}
 
 /// The server and its history.
 pub(crate) struct Server {
@@ -62,23 +70,24 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let build = Build { version: "1.2.3", revision: "abc" };
         let metrics = Arc::new(AgentMetrics::new(build));
-        let config = PodConfig { source: PodSource::None, ..PodConfig::default() };
-        let pods = PodService::start(&config, runtime.handle()).unwrap();
-        let advice_after = Duration::from_secs(300);
-        let advisor = advisor::Advisor::new("/proc".into(), Arc::clone(&metrics), advice_after);
         let (published, proc_root) = (Published::default(), "/proc".into());
         let config = TimelineConfig { node: "n1".into(), proc_root, containers: 1024, pairs: 64 };
         let timeline = Timeline::new(config);
-        let watchdog = Watchdog::new();
         let serving = Serving::start(Parts {
             listener,
             identity: None,
             auth: None,
             cadvisor: false,
-            sources: Sources { published: published.clone(), pods, metrics, advisor, watchdog },
+            sources: Sources {
+                published: published.clone(),
+                metrics,
+                advice: Arc::new(AdviceReport::default),
+                status: Arc::new(Works),
+            },
             new_exposition: Box::new(|| Exposition::new(50_000)),
             interval: Duration::from_secs(1),
             ui: ui.then(|| views(timeline.clone(), doctor)),
+            beat: Box::new(|_| ()),
         });
         let serving = Some(serving.unwrap());
         drop(inside);

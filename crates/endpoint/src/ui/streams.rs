@@ -3,21 +3,18 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use api::Frame;
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, State};
-use axum::http::header;
-use axum::response::{IntoResponse as _, Response};
 use hyper::body::Frame as Chunk;
 use timeline::Timeline;
 use tokio::sync::mpsc;
 
-use super::Views;
-use crate::server::Place;
+use super::json::json;
+use crate::place::Place;
 
 /// Time without a frame after which a comment is sent, so that neither side takes the connection
 /// for dead.
@@ -101,6 +98,12 @@ impl Streams {
         self.lock().readers.iter().for_each(|reader| drop(reader.events.try_send(COMMENT)));
     }
 
+    /// A new stream, which begins with the latest frame.
+    pub(super) async fn open(&self, timeline: &Timeline, place: Place) -> Body {
+        let first = event_of(timeline).await;
+        Body::new(Events { events: self.subscribe(first), place })
+    }
+
     /// A new stream, which begins with this event.
     fn subscribe(&self, first: Option<Event>) -> mpsc::Receiver<Bytes> {
         let (reader, events) = mpsc::channel(WAITING);
@@ -118,21 +121,6 @@ impl Streams {
     }
 }
 
-/// `GET /api/v1/stream`.
-pub(super) async fn stream(
-    State(views): State<Arc<Views>>,
-    Extension(place): Extension<Place>,
-) -> Response {
-    let first = event_of(&views.timeline).await;
-    let events = views.streams.subscribe(first);
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    (headers, Body::new(Events { events, place })).into_response()
-}
-
 /// The latest frame as an event; `None` before the first. Serialized on the rendering thread: this
 /// one answers the probes.
 async fn event_of(timeline: &Timeline) -> Option<Event> {
@@ -145,7 +133,7 @@ async fn event_of(timeline: &Timeline) -> Option<Event> {
 /// A server-sent event. JSON has no line breaks.
 fn event(frame: &Frame) -> Event {
     let mut text = format!("event: frame\nid: {}\ndata: ", frame.at_ms).into_bytes();
-    text.extend_from_slice(&super::json(frame));
+    text.extend_from_slice(&json(frame));
     text.extend_from_slice(b"\n\n");
     Event { at_ms: frame.at_ms, text: text.into() }
 }

@@ -1,0 +1,69 @@
+//! The state of the agent, as its endpoint reports it.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use api::SourceHealth;
+use endpoint::{AgentStatus, Readiness};
+use metrics::AgentMetrics;
+use pod_sources::{Pods, SourceName, SourceStatus};
+use watchdog::{Part, Watchdog};
+
+/// Reads the state of the pod sources and of all parts.
+pub(crate) struct Status {
+    pub(crate) pods: Pods,
+    pub(crate) metrics: Arc<AgentMetrics>,
+    pub(crate) watchdog: Watchdog,
+}
+
+impl AgentStatus for Status {
+    fn readiness(&self) -> Readiness {
+        match self.pods.names_missing() {
+            Some(cause) => Readiness::Unnamed { remedy: cause.remedy() },
+            None if self.pods.is_known() => Readiness::Ready,
+            None => Readiness::Waiting,
+        }
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.watchdog.silent().iter().map(ToString::to_string).collect()
+    }
+
+    fn pod_sources(&self) -> Vec<SourceHealth> {
+        self.pods.status().into_iter().map(health).collect()
+    }
+
+    fn update_metrics(&self) {
+        let silent = self.watchdog.silent();
+        let works = |part| !silent.iter().any(|silent| silent.part == part);
+        for status in self.pods.status() {
+            let source = status.source.as_str();
+            let asked_by = if status.source == SourceName::PodResources {
+                Part::PodResources
+            } else {
+                Part::Pods
+            };
+            if let Some(at) = status.last_success {
+                self.metrics.pod_source_succeeded(source, at);
+            }
+            if !status.up || !works(asked_by) {
+                self.metrics.pod_source_failed(source);
+            }
+        }
+        self.metrics.set_apiserver_requests(self.pods.apiserver_requests());
+        self.metrics.set_pod_lists_cut(self.pods.cut_lists());
+    }
+}
+
+fn health(status: SourceStatus) -> SourceHealth {
+    SourceHealth {
+        source: status.source.as_str().to_owned(),
+        up: status.up,
+        last_success_ms: status.last_success.map(milliseconds),
+    }
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
