@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use anyhow::{Context as _, anyhow};
-use recording::Recorder;
+use timeline::recording::Recorder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;

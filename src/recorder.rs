@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use metrics::AgentMetrics;
-use recording::{Error, Recorder};
+use timeline::recording::{Error, Recorder};
 use watchdog::Worker;
 
 use crate::config::Config;

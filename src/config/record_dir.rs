@@ -5,8 +5,8 @@ use std::ops::RangeFrom;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use recording::LEAST_SIZE;
 use serde::{Deserialize, Serialize};
+use timeline::recording::LEAST_SIZE;
 
 use super::ByteSize;
 use super::range::parse_within;

@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 
 use inotify::{Inotify, WatchMask};
 use kubelet_stub::apiserver::ApiServerStub;
-use recording::Recording;
 use serde_json::json;
 use state_dir::CheckedFile;
 use tempfile::TempDir;
+use timeline::recording::Recording;
 
 use crate::support::{
     Cgroup, Kubelet, Qos, RealTree, Running, Workload, binary, eventually, pod_list, running_pod,

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use api::{ContainerFrame, CpuFrame, Frame};
-use recording::{Origin, Recording};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use timeline::recording::{self, Origin, Recording};
 
 use crate::support::http;
 use crate::support::{Agent, Qos, RealTree, Workload, binary, eventually};
@@ -274,7 +274,8 @@ fn replay_page(path: &Path, args: &[&str]) -> (Recorder, SocketAddr) {
 fn a_recording_that_cannot_be_made_or_shown_is_an_error_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let newer = dir.path().join("newer.cpuwarden");
-    let bytes = include_bytes!("../../crates/recording/tests/fixtures/version-99.cpuwarden");
+    let bytes =
+        include_bytes!("../../crates/timeline/tests/recording/fixtures/version-99.cpuwarden");
     std::fs::write(&newer, bytes).unwrap();
     let newer = newer.to_str().unwrap();
     let cases: [(&[&str], &str); 8] = [

@@ -9,10 +9,10 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Context as _;
 use api::{ContainerFrame, Frame, Rates};
 use console::{Failure, output, table};
-use recording::Recording;
 use replay::Page;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use timeline::recording::Recording;
 use top::{App, Look, Signals, columns};
 
 use crate::{DemoArgs, DemoOutput, end};

@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use api::Frame;
 use clap::Args;
 use console::{Failure, HumanDuration, output, stderr};
-use recording::Recording;
+use timeline::recording::{self, Recording};
 use top::{App, Look, Playback, Signals, Source as _, show};
 
 /// Width of the table that is not drawn on a terminal, columns.
@@ -232,7 +232,7 @@ impl top::Recording for Frames {
 
 #[cfg(test)]
 mod tests {
-    use recording::Origin;
+    use timeline::recording::Origin;
 
     use super::*;
 

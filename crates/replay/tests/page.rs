@@ -8,8 +8,8 @@ mod browser;
 
 use api::{ContainerFrame, CpuFrame, Frame};
 use browser::Browser;
-use recording::{Origin, Recording};
 use replay::Page;
+use timeline::recording::{self, Origin, Recording};
 
 /// 2026-11-22T03:00:00Z.
 const THREE: u64 = 1_795_316_400_000;

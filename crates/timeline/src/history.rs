@@ -14,28 +14,28 @@ pub const BYTES_PER_PAIR: usize = KEPT * size_of::<u16>();
 /// Series by key, each with `width` values per frame. `T` is the state that the caller keeps with a
 /// series.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct SeriesRing<T> {
     width: usize,
     /// Values by position, slot and measure, so that the values of one frame are side by side.
     /// Zeroed memory, which the kernel provides when a page is first written.
     values: Vec<u16>,
-    slots: Vec<Option<Slot<T>>>,
+    slots: Vec<Option<SeriesSlot<T>>>,
     by_key: HashMap<Box<str>, usize>,
-    /// Slot after the one that was last returned.
+    /// SeriesSlot after the one that was last returned.
     next: usize,
     /// Number of series for which there was no slot.
     pub(crate) dropped: u64,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct SeriesSlot<T> {
     key: Box<str>,
     state: T,
     /// Number of the last frame with a value.
     last: u64,
 }
 
-impl<T> Table<T> {
+impl<T> SeriesRing<T> {
     pub(crate) fn new(capacity: usize, width: usize) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(capacity, || None);
@@ -89,7 +89,7 @@ impl<T> Table<T> {
             // Only memory that was used is written.
             old.iter_mut().filter(|value| **value != 0).for_each(|value| *value = 0);
         }
-        self.slots[at] = Some(Slot { key: key.into(), state: state(), last: frame });
+        self.slots[at] = Some(SeriesSlot { key: key.into(), state: state(), last: frame });
         self.by_key.insert(key.into(), at);
         self.next = at + 1;
         Some(at)
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_oldest_value_is_replaced_and_a_silent_series_is_forgotten() {
-        let mut table = Table::new(2, 1);
+        let mut table = SeriesRing::new(2, 1);
         table.advance(1);
         let at = table.slot("a", 1, || ()).unwrap();
         table.set(at, 1, [Some(2.0)]);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn series_in_the_same_order_are_found_without_a_search() {
-        let mut table = Table::new(3, 1);
+        let mut table = SeriesRing::new(3, 1);
         table.advance(1);
         for key in ["a", "b", "c"] {
             table.slot(key, 1, || key).unwrap();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_full_table_replaces_only_series_that_have_ended() {
-        let mut table = Table::new(1, 1);
+        let mut table = SeriesRing::new(1, 1);
         table.advance(1);
         let at = table.slot("a", 1, || 'a').unwrap();
         table.set(at, 1, [Some(1.0)]);

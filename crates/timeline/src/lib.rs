@@ -1,13 +1,14 @@
 //! The last ten minutes of a node, second by second: the data of the terminal view, the page, the
 //! JSON API and recordings.
 //!
-//! [`Timeline`] builds frames from the sampler's
-//! snapshots and keeps the history in a ring whose memory is reserved at the start.
+//! [`Timeline`] builds frames from the sampler's snapshots and keeps the history in a ring whose
+//! memory is reserved at the start. [`recording`] writes frames to disk and reads them back.
 
 mod counters;
 mod cpus;
 mod history;
 mod packed;
+pub mod recording;
 mod timeline;
 
 pub use history::{BYTES_PER_CONTAINER, BYTES_PER_PAIR};

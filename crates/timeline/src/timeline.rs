@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::counters::Counters;
 use crate::cpus::CpuLoad;
-use crate::history::{Table, position};
+use crate::history::{SeriesRing, position};
 use node::{NodeValues, Totals};
 
 /// Longest round of [`Timeline::follow`]: without a snapshot it only reports that it is alive.
@@ -66,8 +66,8 @@ pub struct Timeline {
 #[derive(Debug)]
 struct State {
     node: String,
-    containers: Table<Container>,
-    pairs: Table<Pair>,
+    containers: SeriesRing<Container>,
+    pairs: SeriesRing<Pair>,
     /// End of each frame, milliseconds since the epoch, by position.
     at_ms: Vec<u64>,
     /// Length of each frame, seconds, by position.
@@ -111,8 +111,8 @@ impl Timeline {
     pub fn new(config: TimelineConfig) -> Self {
         let state = State {
             node: config.node,
-            containers: Table::new(config.containers, Measure::ALL.len()),
-            pairs: Table::new(config.pairs, 1),
+            containers: SeriesRing::new(config.containers, Measure::ALL.len()),
+            pairs: SeriesRing::new(config.pairs, 1),
             at_ms: vec![0; KEPT],
             seconds: vec![0.0; KEPT],
             frame: 0,

@@ -1,15 +1,13 @@
 //! Recordings as files: reading back, damage, other versions.
 
-mod node;
-
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use crate::node::{Node, START_MS, origin};
 use api::{Colocation, ContainerFrame, Contention, Frame, Measure, PodName, Rates};
-use node::{Node, START_MS, origin};
 use proptest::prelude::*;
-use recording::{Error, Recording, encode};
+use timeline::recording::{Error, Recording, encode};
 use timeline::{pack, unpack};
 
 /// The value as it is read back: with three digits.
@@ -216,13 +214,13 @@ fn a_recording_of_version_1_can_be_read() {
 #[ignore = "writes files"]
 fn write_fixtures() {
     let bytes = encode(version_1(), &origin()).unwrap();
-    fs::write("tests/fixtures/version-1.cpuwarden", bytes).unwrap();
+    fs::write("tests/recording/fixtures/version-1.cpuwarden", bytes).unwrap();
     let json = br#"{"agent":"7.0.0","node":"node-1"}"#;
     let (version, length) = (99_u32.to_le_bytes(), (json.len() as u32).to_le_bytes());
     let mut sum = flate2::Crc::new();
     [&b"CPUWREC\n"[..], &version, &length, json].iter().for_each(|part| sum.update(part));
     let header = [&b"CPUWREC\n"[..], &version, &length, &sum.sum().to_le_bytes(), json].concat();
-    fs::write("tests/fixtures/version-99.cpuwarden", header).unwrap();
+    fs::write("tests/recording/fixtures/version-99.cpuwarden", header).unwrap();
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! the one before it, so that a damaged record ends its segment and no frame is invented.
 //!
 //! A record has only what changed since the one before it: rows that appeared or disappeared, and
-//! values, which have three digits (see [`timeline::pack`]).
+//! values, which have three digits (see [`pack`](crate::pack)).
 
 mod codec;
 mod error;
@@ -22,4 +22,5 @@ pub use error::Error;
 pub use reader::{Note, Recording};
 pub use recorder::Recorder;
 pub use ring::{LEAST_SIZE, Ring};
-pub use segment::{Origin, VERSION, encode};
+pub use segment::{Origin, encode};
+pub use wire::VERSION;

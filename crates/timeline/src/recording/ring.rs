@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use api::Frame;
 use rustix::fs::FlockOperation;
 
-use crate::error::Error;
-use crate::segment::{FRAMES, Origin, Writer};
+use super::error::Error;
+use super::segment::{FRAMES, Origin, SegmentWriter};
+use super::wire::EXTENSION;
 
-/// Extension of segment files.
-pub(crate) const EXTENSION: &str = "cpuwarden";
 /// Smallest limit of a ring, bytes.
 pub const LEAST_SIZE: u64 = 1 << 20;
 /// Number of files at least among which the size is divided: this part of the recording is lost
@@ -41,7 +40,7 @@ pub struct Ring {
 /// The segment that is being written.
 struct Current {
     file: File,
-    writer: Writer,
+    writer: SegmentWriter,
     synced: Instant,
 }
 
@@ -138,7 +137,7 @@ impl Ring {
         let file = file.map_err(Error::io("create", &path))?;
         self.next += 1;
         self.files.push_back((path, 0));
-        let writer = Writer::begin(&self.origin, &mut self.bytes)?;
+        let writer = SegmentWriter::begin(&self.origin, &mut self.bytes)?;
         Ok(Current { file, writer, synced: Instant::now() })
     }
 

@@ -1,5 +1,6 @@
 //! Memory of a recording that is cut out of the history.
 
+#[path = "recording/node.rs"]
 mod node;
 
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use api::KEPT;
 use node::{Node, origin};
 use peak_alloc::PeakAlloc;
-use recording::encode;
+use timeline::recording::encode;
 use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 
 #[global_allocator]

@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use api::Frame;
-use timeline::Timeline;
 
-use crate::error::Error;
-use crate::ring::Ring;
-use crate::segment::Origin;
+use super::error::Error;
+use super::ring::Ring;
+use super::segment::Origin;
+use crate::timeline::Timeline;
 
 /// Time between two polls for new frames: part of what a killed process loses.
 const LOOK: Duration = Duration::from_millis(100);
@@ -91,10 +91,9 @@ impl Recorder {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use timeline::TimelineConfig;
-
     use super::*;
-    use crate::{LEAST_SIZE, Recording};
+    use crate::TimelineConfig;
+    use crate::recording::{LEAST_SIZE, Recording};
 
     fn frame(second: u64) -> Frame {
         Frame { at_ms: 1000 * second, seconds: 1.0, ..Frame::default() }

@@ -4,9 +4,9 @@
 //!   second to record
 //! - the same frames as JSON, one after the other, through the same compressor, for comparison
 //!
-//! `cargo bench -p recording`
+//! `cargo bench -p timeline`
 
-#[path = "../tests/node/mod.rs"]
+#[path = "../tests/recording/node.rs"]
 mod node;
 
 use std::hint::black_box;
@@ -15,8 +15,8 @@ use api::Frame;
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use node::{Node, START_MS, origin};
-use recording::encode;
 use rustix::time::{ClockId, clock_gettime};
+use timeline::recording::encode;
 
 const SECONDS: usize = 600;
 

@@ -1,4 +1,11 @@
-//! Numbers of variable length: seven bits per byte, the lowest first.
+//! The version of the format, and its numbers of variable length: seven bits per byte, the lowest
+//! first.
+
+/// Version of the format that this program writes. A reader must reject later ones.
+pub const VERSION: u32 = 1;
+
+/// Extension of segment files.
+pub(crate) const EXTENSION: &str = "cpuwarden";
 
 /// Appends a number.
 pub(crate) fn put(mut number: u64, into: &mut Vec<u8>) {

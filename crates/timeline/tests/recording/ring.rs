@@ -1,14 +1,12 @@
 //! The ring on disk: bounded size, crashes, directories that cannot be written.
 
-mod node;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use node::{Node, START_MS, origin};
-use recording::{Error, LEAST_SIZE, Recording, Ring};
+use crate::node::{Node, START_MS, origin};
+use timeline::recording::{Error, LEAST_SIZE, Recording, Ring};
 
 fn size(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).expect("the directory exists").filter_map(Result::ok);
@@ -102,7 +100,7 @@ fn a_full_disk_is_an_error_and_what_was_written_is_read() {
     let child = Command::new("sh")
         .args(["-c", "trap '' XFSZ; exec prlimit --fsize=40000 -- \"$@\"", "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args(["record_until_it_fails", "--exact", "--ignored", "--nocapture"])
+        .args(["ring::record_until_it_fails", "--exact", "--ignored", "--nocapture"])
         .env("RING", dir.path())
         .output()
         .unwrap();
@@ -134,7 +132,7 @@ fn record_until_it_fails() {
 fn a_killed_recorder_loses_no_frame_that_was_appended() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["record_until_it_fails", "--exact", "--ignored", "--nocapture"])
+        .args(["ring::record_until_it_fails", "--exact", "--ignored", "--nocapture"])
         .env("RING", dir.path())
         .stdout(Stdio::piped())
         .spawn()

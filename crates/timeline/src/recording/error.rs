@@ -23,7 +23,7 @@ pub enum Error {
     #[error("{} is not a recording of cpuwarden", .0.display())]
     NotARecording(PathBuf),
     /// The directory has no recording.
-    #[error("{} contains no recording (no files *.{})", .0.display(), crate::ring::EXTENSION)]
+    #[error("{} contains no recording (no files *.{})", .0.display(), super::wire::EXTENSION)]
     NoRecording(PathBuf),
     /// The recording has a header, but no complete frame.
     #[error("{} contains no complete frame", .0.display())]
@@ -32,7 +32,7 @@ pub enum Error {
     #[error(
         "{} has format version {version}, written by cpuwarden {agent}; this one reads versions up to {}: use a later cpuwarden",
         path.display(),
-        crate::VERSION
+        super::wire::VERSION
     )]
     Newer {
         /// The file.

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use api::Frame;
 
-use crate::error::Error;
-use crate::ring::segment_files;
-use crate::segment::{self, MAGIC, Opening, Origin, RECORD, Reader};
+use super::error::Error;
+use super::ring::segment_files;
+use super::segment::{self, MAGIC, Opening, Origin, RECORD, SegmentReader};
 
 /// A recording. Only its index is in memory, and the frames of the segment that was last read.
 pub struct Recording {
@@ -208,7 +208,7 @@ fn decode(bytes: &[u8]) -> Vec<Frame> {
     let Opening::Segment(header, mut chain, mut at) = segment::open(bytes) else {
         return Vec::new();
     };
-    let mut reader = Reader::new(&header);
+    let mut reader = SegmentReader::new(&header);
     let mut frames = Vec::new();
     while let Some(record) = segment::record(&bytes[at..], &mut chain) {
         at += RECORD + record.data.len();

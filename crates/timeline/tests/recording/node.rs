@@ -4,7 +4,7 @@ use api::{
     BestEffort, Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, Interference,
     NodeFrame, PodName, Rates, Trace,
 };
-use recording::Origin;
+use timeline::recording::Origin;
 
 /// Start of the synthetic recordings.
 pub(crate) const START_MS: u64 = 1_763_800_000_000;

@@ -7,8 +7,8 @@ use api::{
     Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, Measure, NodeFrame, Rates,
 };
 
-use crate::table::{Row, Table};
-use crate::wire::{Input, put};
+use super::table::{Row, RowTable};
+use super::wire::{Input, put};
 
 /// Names of the columns of each table, in the order of the file.
 pub(crate) type Columns = BTreeMap<String, Vec<String>>;
@@ -28,10 +28,10 @@ pub(crate) fn columns() -> Columns {
 
 /// The tables of the previous frame.
 struct Tables {
-    node: Table<NodeFrame>,
-    cpus: Table<CpuFrame>,
-    containers: Table<ContainerFrame>,
-    interference: Table<Interference>,
+    node: RowTable<NodeFrame>,
+    cpus: RowTable<CpuFrame>,
+    containers: RowTable<ContainerFrame>,
+    interference: RowTable<Interference>,
 }
 
 /// Writes frames.
@@ -40,10 +40,10 @@ pub(crate) struct Encoder(Tables);
 impl Encoder {
     pub(crate) fn new() -> Self {
         Self(Tables {
-            node: Table::new(NodeFrame::WIDTH),
-            cpus: Table::new(CpuFrame::WIDTH),
-            containers: Table::new(ContainerFrame::WIDTH),
-            interference: Table::new(Interference::WIDTH),
+            node: RowTable::new(NodeFrame::WIDTH),
+            cpus: RowTable::new(CpuFrame::WIDTH),
+            containers: RowTable::new(ContainerFrame::WIDTH),
+            interference: RowTable::new(Interference::WIDTH),
         })
     }
 
@@ -75,10 +75,10 @@ impl Decoder {
         let [node, cpus, containers, interference] = names;
         Self {
             tables: Tables {
-                node: Table::new(node.len()),
-                cpus: Table::new(cpus.len()),
-                containers: Table::new(containers.len()),
-                interference: Table::new(interference.len()),
+                node: RowTable::new(node.len()),
+                cpus: RowTable::new(cpus.len()),
+                containers: RowTable::new(containers.len()),
+                interference: RowTable::new(interference.len()),
             },
             places: [
                 places::<NodeFrame>(node),

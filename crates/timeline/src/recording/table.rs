@@ -8,9 +8,9 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use timeline::{pack, unpack};
 
-use crate::wire::{Input, put, zigzag};
+use super::wire::{Input, put, zigzag};
+use crate::packed::{pack, unpack};
 
 /// A row: fields that seldom change, which are its head, and values.
 pub(crate) trait Row: Clone + Serialize + DeserializeOwned {
@@ -37,28 +37,28 @@ pub(crate) trait Row: Clone + Serialize + DeserializeOwned {
 const FORGOTTEN_AFTER: u32 = 30;
 
 /// The rows of the previous frame, as the writer and the reader keep them.
-pub(crate) struct Table<R> {
-    slots: Vec<Slot<R>>,
+pub(crate) struct RowTable<R> {
+    slots: Vec<RowSlot<R>>,
     /// Values per row, the first one is whether the row is present.
     width: usize,
 }
 
-struct Slot<R> {
+struct RowSlot<R> {
     head: R,
     codes: Vec<u16>,
     /// Number of frames since the row was present. Only for the writer.
     absent: u32,
 }
 
-impl<R: Row> Table<R> {
+impl<R: Row> RowTable<R> {
     /// A table with this number of columns: those of [`Row`] for a writer, those of the file for a
     /// reader.
     pub(crate) fn new(columns: usize) -> Self {
         Self { slots: Vec::new(), width: columns + 1 }
     }
 
-    fn slot(&self, head: R) -> Slot<R> {
-        Slot { head, codes: vec![0; self.width], absent: 0 }
+    fn slot(&self, head: R) -> RowSlot<R> {
+        RowSlot { head, codes: vec![0; self.width], absent: 0 }
     }
 
     /// Appends the changes since the previous frame.
@@ -188,7 +188,7 @@ impl<R: Row> Table<R> {
     }
 }
 
-impl<R: Row> Slot<R> {
+impl<R: Row> RowSlot<R> {
     fn row(&self, columns: &[Option<usize>]) -> R {
         let mut row = self.head.clone();
         for (&code, &column) in self.codes.iter().skip(1).zip(columns) {
@@ -202,7 +202,7 @@ impl<R: Row> Slot<R> {
 
 /// The known rows and those of a frame, in order.
 struct Merged<'a, R> {
-    slots: Vec<Slot<R>>,
+    slots: Vec<RowSlot<R>>,
     /// The row of each slot in this frame.
     rows: Vec<Option<&'a R>>,
     /// Positions before the merge.
@@ -218,7 +218,7 @@ impl<R> Default for Merged<'_, R> {
 }
 
 impl<'a, R> Merged<'a, R> {
-    fn insert(&mut self, slot: Slot<R>, row: &'a R) {
+    fn insert(&mut self, slot: RowSlot<R>, row: &'a R) {
         self.inserted.push(self.slots.len());
         self.slots.push(slot);
         self.rows.push(Some(row));

@@ -15,11 +15,9 @@ use api::Frame;
 use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
 use serde::{Deserialize, Serialize};
 
-use crate::codec::{Columns, Decoder, Encoder, columns};
-use crate::error::Error;
-
-/// Version of the format that this program writes. A reader must reject later ones.
-pub const VERSION: u32 = 1;
+use super::codec::{Columns, Decoder, Encoder, columns};
+use super::error::Error;
+use super::wire::VERSION;
 
 pub(crate) const MAGIC: &[u8; 8] = b"CPUWREC\n";
 /// Length of the header before its JSON.
@@ -64,7 +62,7 @@ pub(crate) enum Opening {
 }
 
 /// Writes one segment.
-pub(crate) struct Writer {
+pub(crate) struct SegmentWriter {
     compress: Compress,
     encoder: Encoder,
     plain: Vec<u8>,
@@ -72,7 +70,7 @@ pub(crate) struct Writer {
     pub(crate) frames: usize,
 }
 
-impl Writer {
+impl SegmentWriter {
     /// Begins a segment: appends its header.
     pub(crate) fn begin(origin: &Origin, into: &mut Vec<u8>) -> Result<Self, Error> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -165,13 +163,13 @@ pub(crate) fn record<'a>(bytes: &'a [u8], chain: &mut u32) -> Option<Record<'a>>
 }
 
 /// Reads the records of one segment, in order.
-pub(crate) struct Reader {
+pub(crate) struct SegmentReader {
     decompress: Decompress,
     decoder: Decoder,
     plain: Vec<u8>,
 }
 
-impl Reader {
+impl SegmentReader {
     pub(crate) fn new(header: &Header) -> Self {
         let decompress = Decompress::new(false);
         Self { decompress, decoder: Decoder::new(&header.columns), plain: Vec::new() }
@@ -215,10 +213,10 @@ pub fn encode(
     origin: &Origin,
 ) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    let mut writer = Writer::begin(origin, &mut bytes)?;
+    let mut writer = SegmentWriter::begin(origin, &mut bytes)?;
     for frame in frames {
         if writer.frames == FRAMES {
-            writer = Writer::begin(origin, &mut bytes)?;
+            writer = SegmentWriter::begin(origin, &mut bytes)?;
         }
         writer.append(frame.borrow(), &mut bytes)?;
     }
