@@ -34,15 +34,16 @@ impl History {
         }
         let timeline = Timeline::new(TimelineConfig {
             node: config.pods.node_name.clone().unwrap_or_default(),
-            proc_root: config.options.proc_root.clone(),
             containers: MAX_CONTAINERS,
             pairs: MAX_PAIRS,
         });
         let is_published = Arc::new(Notify::new());
         let beat = watchdog.watch(Part::Timeline, timeline::ROUND);
+        let proc_root = config.options.proc_root.clone();
         let following = tokio::spawn(timeline.clone().follow(
             published.clone(),
             Arc::clone(&is_published),
+            move || cgroupfs::cpu_times(&proc_root),
             move |every| beat.beat(every),
         ));
         Some(Self { timeline, is_published, following })

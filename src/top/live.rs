@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn a_view_that_was_blocked_gets_all_seconds() {
-        let (node, proc_root) = ("n1".to_owned(), "/proc".into());
-        let timeline = Timeline::new(TimelineConfig { node, proc_root, containers: 1, pairs: 1 });
+        let node = "n1".to_owned();
+        let timeline = Timeline::new(TimelineConfig { node, containers: 1, pairs: 1 });
         let mut live = Live::new(timeline.clone(), Vec::new);
         let mut after = |seconds: &[u64]| {
             for second in seconds {

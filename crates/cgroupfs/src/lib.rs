@@ -1,11 +1,12 @@
-//! The only crate that opens cgroupfs, `/proc` and `/sys`: hierarchy detection, walk, inotify, open
-//! descriptors, control-file writes.
+//! Access to cgroupfs, `/proc` and `/sys`: hierarchy detection, walk, inotify, open descriptors,
+//! control-file writes, CPU times.
 //!
 //! Every root is a parameter, so that a directory of recorded files can stand in for a node.
 //! Nothing here knows about pods.
 
 pub mod bounded;
 pub mod control;
+mod cpu_times;
 pub mod cpuset;
 mod descriptors;
 mod error;
@@ -16,6 +17,7 @@ mod tasks;
 mod walk;
 mod watch;
 
+pub use cpu_times::cpu_times;
 pub use descriptors::{DescriptorLimit, Descriptors, open_descriptors, raise_descriptor_limit};
 pub use error::{Error, Result, is_vanished};
 pub use hierarchy::Hierarchy;

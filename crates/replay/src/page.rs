@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +63,6 @@ impl Page {
         let origin = recording.origin(recording.position(at)).cloned().unwrap_or_default();
         let timeline = Timeline::new(TimelineConfig {
             node: String::new(),
-            proc_root: PathBuf::new(),
             containers: MAX_CONTAINERS,
             pairs: MAX_PAIRS,
         });

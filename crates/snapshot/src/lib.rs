@@ -13,7 +13,7 @@ mod published;
 mod scaled;
 mod waits;
 
-pub use kernel_text::{Bandwidth, CpuPlace, Quota, WeightRule};
+pub use kernel_text::{Bandwidth, CpuPlace, CpuTimes, Quota, WeightRule};
 pub use limit::{CpuLimit, Limit};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,

@@ -5,12 +5,18 @@
 //! memory is reserved at the start. [`recording`] writes frames to disk and reads them back.
 
 mod counters;
-mod cpus;
+mod cpu_load;
 mod history;
+mod node;
+mod observe;
 mod packed;
+mod queries;
+mod recorded;
 pub mod recording;
+mod state;
 mod timeline;
 
 pub use history::{BYTES_PER_CONTAINER, BYTES_PER_PAIR};
 pub use packed::{pack, unpack};
-pub use timeline::{MAX_CONTAINERS, MAX_PAIRS, ROUND, Selection, Timeline, TimelineConfig};
+pub use queries::Selection;
+pub use timeline::{MAX_CONTAINERS, MAX_PAIRS, ROUND, Timeline, TimelineConfig};

@@ -88,7 +88,6 @@ fn the_history_of_ten_minutes_is_reserved_at_the_start() {
     let before = HEAP.current_usage();
     let timeline = Timeline::new(TimelineConfig {
         node: "node-1".to_owned(),
-        proc_root: "/proc".into(),
         containers: MAX_CONTAINERS,
         pairs: MAX_PAIRS,
     });

@@ -3,7 +3,6 @@
 #[path = "recording/node.rs"]
 mod node;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use api::KEPT;
@@ -21,7 +20,6 @@ const MIB: usize = 1 << 20;
 fn a_recording_of_ten_minutes_needs_little_more_memory_than_its_file() {
     let timeline = Timeline::new(TimelineConfig {
         node: "node-1".to_owned(),
-        proc_root: PathBuf::new(),
         containers: MAX_CONTAINERS,
         pairs: MAX_PAIRS,
     });

@@ -70,8 +70,8 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let build = Build { version: "1.2.3", revision: "abc" };
         let metrics = Arc::new(AgentMetrics::new(build));
-        let (published, proc_root) = (Published::default(), "/proc".into());
-        let config = TimelineConfig { node: "n1".into(), proc_root, containers: 1024, pairs: 64 };
+        let published = Published::default();
+        let config = TimelineConfig { node: "n1".into(), containers: 1024, pairs: 64 };
         let timeline = Timeline::new(config);
         let serving = Serving::start(Parts {
             listener,

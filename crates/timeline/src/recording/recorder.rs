@@ -122,8 +122,8 @@ mod tests {
     #[test]
     fn frames_are_written_until_it_is_stopped_also_those_that_came_together() {
         let dir = tempfile::tempdir().unwrap();
-        let (node, proc_root) = ("n1".to_owned(), "/proc".into());
-        let timeline = Timeline::new(TimelineConfig { node, proc_root, containers: 1, pairs: 1 });
+        let node = "n1".to_owned();
+        let timeline = Timeline::new(TimelineConfig { node, containers: 1, pairs: 1 });
         (1..=3).for_each(|second| timeline.add(&frame(second)));
         let recorder = Recorder::new(dir.path().to_owned(), LEAST_SIZE, Origin::default());
         let ((stop, stopped), (written, writes)) = (channel(), channel());
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn an_error_of_the_report_ends_the_recording() {
-        let (node, proc_root) = ("n1".to_owned(), "/proc".into());
-        let timeline = Timeline::new(TimelineConfig { node, proc_root, containers: 1, pairs: 1 });
+        let node = "n1".to_owned();
+        let timeline = Timeline::new(TimelineConfig { node, containers: 1, pairs: 1 });
         timeline.add(&frame(1));
         let recorder = Recorder::new("/proc/none".into(), LEAST_SIZE, Origin::default());
         let (_stop, stopped) = channel();

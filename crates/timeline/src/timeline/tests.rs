@@ -1,11 +1,12 @@
 //! Tests of the timeline on hand-made snapshots.
 
+use std::cell::Cell;
 use std::time::UNIX_EPOCH;
 
-use api::{BestEffort, Bounds, ContainerName};
+use api::{BestEffort, Bounds, ContainerFrame, ContainerName, KEPT, Measure};
 use snapshot::{
-    Bandwidth, CfsTotals, ContainerWaits, CpuLimit, CpuPlace, InterferenceRow, Limit, Losses,
-    PodIdentity, PressureRow, PressureScope, Quota, TraceMode, TraceRow,
+    Bandwidth, CfsTotals, ContainerRow, ContainerWaits, CpuLimit, CpuPlace, InterferenceRow, Limit,
+    Losses, NodeWaits, PodIdentity, PressureRow, PressureScope, Quota, TraceMode, TraceRow,
 };
 
 use super::*;
@@ -13,8 +14,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn timeline(containers: usize) -> Timeline {
-    let proc_root = PathBuf::from("/proc");
-    Timeline::new(TimelineConfig { node: "n1".into(), proc_root, containers, pairs: 4 })
+    Timeline::new(TimelineConfig { node: "n1".into(), containers, pairs: 4 })
 }
 
 fn identity(pod: &str) -> Arc<ContainerIdentity> {
@@ -142,6 +142,30 @@ fn actions_are_in_the_next_frame() {
     let expected =
         [("batch".to_owned(), true, false, false), ("web".to_owned(), false, true, true)];
     assert_eq!(marked, expected);
+}
+
+#[test]
+fn the_load_of_the_cpus_is_read_only_for_a_view_and_once_per_frame() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    let reads = Cell::new(0);
+    let second = |second: u64| {
+        let snapshot = node_in(start, second);
+        let times = || {
+            reads.set(reads.get() + 1);
+            vec![CpuTimes { busy_ms: 250 * second, total_ms: 1000 * second }]
+        };
+        timeline.observe_with(&snapshot, times);
+        // Another snapshot of the same tick, as when a container gets its name.
+        timeline.observe_with(&snapshot, times);
+    };
+    let busy = || timeline.latest().and_then(|frame| frame.node.cpus[0].busy);
+    (0..3).for_each(second);
+    assert_eq!(reads.get(), 0, "no view is open");
+    assert_eq!(busy(), None);
+    second(3);
+    assert_eq!((reads.get(), busy()), (1, None), "the first reading has none before it");
+    second(4);
+    assert_eq!((reads.get(), busy()), (2, Some(0.25)));
 }
 
 #[test]

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use api::{ContainerFrame, Frame, Measure};
+use api::{ContainerFrame, Frame, Measure, NodeFrame};
 use snapshot::{ContainerIdentity, CpusetRow};
 
-use super::{Container, Pair, State};
 use crate::counters::Counters;
 use crate::history::position;
+use crate::node::{NodeValues, shared, without_load};
+use crate::state::{Container, Pair, State};
 
 impl State {
     /// Adds a frame after the latest one, and returns its number.
-    pub(super) fn add_frame(&mut self, frame: &Frame) -> u64 {
+    pub(crate) fn add_frame(&mut self, frame: &Frame) -> u64 {
         // Number 1 is the first reading, which is not a frame.
         self.frame = self.frame.max(1) + 1;
         self.containers.advance(self.frame);
@@ -47,6 +48,22 @@ impl State {
             let Some(at) = self.pairs.slot(&key, self.frame, new) else { continue };
             self.pairs.set(at, self.frame, [Some(row.wait)]);
         }
+    }
+
+    /// Adds the node of a recorded frame.
+    fn add_recorded_node(&mut self, node: &NodeFrame) {
+        self.node.clone_from(&node.name);
+        self.cpus.clone_from(&node.cpus);
+        self.set_colocation(node.colocation.clone());
+        let previous = &self.nodes[position(self.frame - 1)];
+        self.nodes[position(self.frame)] = NodeValues {
+            pressure: node.pressure,
+            contention: node.contention,
+            steal: node.steal,
+            trace: shared(&previous.trace, node.trace.clone()),
+            colocation: Arc::clone(&self.colocation),
+            cpus: shared(&previous.cpus, without_load(&node.cpus)),
+        };
     }
 }
 

@@ -5,44 +5,38 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use api::{
-    Aggressor, ContainerFrame, Frame, Interference, KEPT, Measure, PairSeries, PodName, Points,
-    Rates, Series,
+    Aggressor, ContainerFrame, Frame, Interference, Measure, NodeFrame, PairSeries, PodName,
+    Points, Rates, Series,
 };
 use snapshot::ContainerIdentity;
 
-use super::{Selection, State};
 use crate::history::position;
+use crate::state::{Container, State};
+
+/// Part of the history.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection<'a> {
+    /// Measures of the containers.
+    pub measures: &'a [Measure],
+    /// Maximum number of aggressors of each pod.
+    pub aggressors: usize,
+    /// The last time.
+    pub span: Duration,
+}
 
 /// Slots of the containers of each selected pod.
 type Victims = BTreeMap<PodName, Vec<usize>>;
 
 impl State {
-    /// Number of the oldest frame. The first reading is not a frame.
-    pub(super) fn oldest(&self) -> u64 {
-        (self.frame + 1).saturating_sub(KEPT as u64).max(2)
-    }
-
-    /// Numbers of the frames of the last `span`.
-    pub(super) fn numbers(&self, span: Duration) -> RangeInclusive<u64> {
-        let oldest = self.oldest();
-        let mut seconds = 0.0;
-        let mut first = self.frame + 1;
-        while first > oldest && seconds < span.as_secs_f64() {
-            first -= 1;
-            seconds += self.seconds[position(first)];
-        }
-        first..=self.frame
-    }
-
     /// The frame with this number; `None` if it is no longer in the history.
-    pub(super) fn frame(&self, number: u64) -> Option<Frame> {
+    pub(crate) fn frame(&self, number: u64) -> Option<Frame> {
         if number == self.frame {
             return self.latest_frame();
         }
         (number >= self.oldest()).then(|| self.past_frame(number))
     }
 
-    pub(super) fn latest_frame(&self) -> Option<Frame> {
+    pub(crate) fn latest_frame(&self) -> Option<Frame> {
         if self.frame < 2 {
             return None;
         }
@@ -81,7 +75,7 @@ impl State {
         }
     }
 
-    pub(super) fn interference(&self, number: u64) -> Vec<Interference> {
+    pub(crate) fn interference(&self, number: u64) -> Vec<Interference> {
         let pairs = self.pairs.series().filter_map(|(at, pair)| {
             let wait = self.pairs.value(at, 0, number).filter(|wait| *wait > 0.0)?;
             let (victim, aggressor) = (pair.victim.clone(), pair.aggressor.clone());
@@ -92,7 +86,7 @@ impl State {
         pairs
     }
 
-    pub(super) fn points(
+    pub(crate) fn points(
         &self,
         select: impl Fn(&ContainerIdentity) -> bool,
         selection: &Selection<'_>,
@@ -166,7 +160,7 @@ impl State {
         containers.iter().any(|at| value(at).is_some())
     }
 
-    pub(super) fn aggressors(&self, span: Duration) -> Vec<Aggressor> {
+    pub(crate) fn aggressors(&self, span: Duration) -> Vec<Aggressor> {
         let numbers = self.numbers(span);
         let pairs = self.pairs.series().filter_map(|(at, pair)| {
             let waited =
@@ -178,6 +172,38 @@ impl State {
         let mut pairs: Vec<Aggressor> = pairs.collect();
         pairs.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.victim.cmp(&b.victim)));
         pairs
+    }
+
+    /// The node in a frame, without the load of its CPUs.
+    fn past_node(&self, number: u64) -> NodeFrame {
+        let values = &self.nodes[position(number)];
+        NodeFrame {
+            name: self.node.clone(),
+            trace: (*values.trace).clone(),
+            pressure: values.pressure,
+            contention: values.contention,
+            steal: values.steal,
+            colocation: (*values.colocation).clone(),
+            cpus: (*values.cpus).clone(),
+        }
+    }
+}
+
+impl Container {
+    fn frame(&self, rates: Rates) -> ContainerFrame {
+        let identity = &*self.identity;
+        ContainerFrame {
+            namespace: identity.namespace.clone(),
+            pod: identity.pod.clone(),
+            container: identity.container.clone(),
+            uid: identity.uid.clone(),
+            qos_class: identity.qos_class.clone(),
+            cpu_qos: identity.cpu_qos.clone(),
+            limit_cores: self.limit_cores,
+            request_cores: self.request_cores,
+            cpus: self.cpuset.as_ref().map(|cpuset| cpuset.cpus.clone()),
+            rates,
+        }
     }
 }
 
