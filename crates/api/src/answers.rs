@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::advice::ContainerReport;
 use crate::frame::{ContainerFrame, Frame, Interference, NodeFrame};
 use crate::pins::PinRow;
-use crate::points::{Aggressor, Points};
+use crate::points::{InterferenceTotal, Points};
 
 /// Answer of `/api/v1/node`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -182,9 +182,9 @@ pub struct PodAnswer {
     /// The containers and their worst aggressors over the span.
     pub points: Points,
     /// Pods that made this one wait, longest first.
-    pub aggressors: Vec<Aggressor>,
+    pub aggressors: Vec<InterferenceTotal>,
     /// Pods that waited because of this one, longest first.
-    pub victims: Vec<Aggressor>,
+    pub victims: Vec<InterferenceTotal>,
     /// Reports of the advice on the containers.
     pub advice: Vec<ContainerReport>,
     /// Command that makes all changes of the advice.

@@ -35,6 +35,6 @@ pub use frame::{
 pub use measure::Measure;
 pub use patch::{merged, patch_command, pod_patch, pod_patch_command};
 pub use pins::{Pin, PinRow, Rejection, Restricted};
-pub use points::{Aggressor, PairSeries, Points, Series};
+pub use points::{InterferenceTotal, PairSeries, Points, Series};
 pub use runtime::{Language, Runtime};
 pub use topology::{CpuWithOwner, NodeTopology};

@@ -55,7 +55,7 @@ pub struct PairSeries {
 /// Time that one pod waited because of another, over a span.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Aggressor {
+pub struct InterferenceTotal {
     /// The pod that waited.
     pub victim: PodName,
     /// The pod that was running.

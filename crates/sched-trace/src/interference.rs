@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::waits::{Aggressor, Interference, PodId};
+use crate::waits::{Aggressor, PodId};
 
 /// Number of pods per victim that may get a series at a time; existing series remain.
 const TOP: usize = 5;
@@ -67,15 +67,11 @@ impl InterferenceTable {
     }
 
     /// The series, by victim and aggressor.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Interference> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = ((PodId, Aggressor), u64)> {
         self.victims.iter().flat_map(|(&victim, state)| {
             let mut rows: Vec<_> = state.series().collect();
             rows.sort_unstable_by_key(|&(aggressor, _)| aggressor);
-            rows.into_iter().map(move |(aggressor, wait_ns)| Interference {
-                victim,
-                aggressor,
-                wait_ns,
-            })
+            rows.into_iter().map(move |(aggressor, wait_ns)| ((victim, aggressor), wait_ns))
         })
     }
 }
@@ -159,8 +155,8 @@ mod tests {
     fn series(table: &InterferenceTable) -> BTreeMap<Aggressor, u64> {
         table
             .rows()
-            .filter(|row| row.victim == VICTIM)
-            .map(|row| (row.aggressor, row.wait_ns))
+            .filter(|((victim, _), _)| *victim == VICTIM)
+            .map(|((_, aggressor), wait_ns)| (aggressor, wait_ns))
             .collect()
     }
 
@@ -226,10 +222,7 @@ mod tests {
         table.add(PodId(2), pod(1), 20 * MS);
         table.update_series(1.0);
         table.retain(|id| id != PodId(2));
-        assert_eq!(
-            table.rows().map(|row| (row.victim, row.aggressor)).collect::<Vec<_>>(),
-            [(VICTIM, pod(3))]
-        );
+        assert_eq!(table.rows().map(|(pair, _)| pair).collect::<Vec<_>>(), [(VICTIM, pod(3))]);
     }
 
     proptest! {

@@ -8,9 +8,7 @@ use crate::batch::{Batch, CgroupSample, PairKey, PairSample};
 use crate::interference::InterferenceTable;
 use crate::layout::IDLE;
 use crate::residual::Residual;
-use crate::waits::{
-    Aggressor, ContainerId, Interference, Owner, Owners, PodId, RunDelay, TracedContainer,
-};
+use crate::waits::{Aggressor, ContainerId, Owner, Owners, PodId, RunDelay, TracedContainer};
 
 /// Id of the root cgroup, which contains kernel threads.
 const ROOT: u64 = 1;
@@ -208,7 +206,7 @@ impl Rollup {
     }
 
     /// Wait time by victim and aggressor.
-    pub(crate) fn interference(&self) -> impl Iterator<Item = Interference> {
+    pub(crate) fn interference(&self) -> impl Iterator<Item = ((PodId, Aggressor), u64)> {
         self.interference.rows()
     }
 }
@@ -370,7 +368,7 @@ mod tests {
             rollup.containers().map(|waits| waits.container).collect::<Vec<_>>(),
             [container(20)]
         );
-        let left: Vec<_> = rollup.interference().map(|row| (row.victim, row.aggressor)).collect();
+        let left: Vec<_> = rollup.interference().map(|(pair, _)| pair).collect();
         assert_eq!(left, [(OTHER_POD, Aggressor::System)]);
     }
 

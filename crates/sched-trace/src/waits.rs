@@ -72,18 +72,6 @@ pub enum Aggressor {
     Other,
 }
 
-/// Wait time of one pod caused by one aggressor, thread-nanoseconds. Counts since the victim was
-/// first seen, or for a listed aggressor, since it was first listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Interference {
-    /// The pod that waited.
-    pub victim: PodId,
-    /// The cause of the wait.
-    pub aggressor: Aggressor,
-    /// Wait time, thread-nanoseconds.
-    pub wait_ns: u64,
-}
-
 /// Results up to the poll before this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitReport {
@@ -91,8 +79,9 @@ pub struct WaitReport {
     pub mode: TraceMode,
     /// Waits by container id.
     pub containers: Vec<TracedContainer>,
-    /// Waits by victim and aggressor.
-    pub interference: Vec<Interference>,
+    /// Wait time of each victim by aggressor, thread-nanoseconds. Counts since the victim was first
+    /// seen, or for a listed aggressor, since it was first listed.
+    pub interference: Vec<((PodId, Aggressor), u64)>,
     /// Losses since the start.
     pub losses: Losses,
     /// Number of context switches.

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use api::{
-    Aggressor, ContainerFrame, Frame, Interference, Measure, NodeFrame, PairSeries, PodName,
-    Points, Rates, Series,
+    ContainerFrame, Frame, Interference, InterferenceTotal, Measure, NodeFrame, PairSeries,
+    PodName, Points, Rates, Series,
 };
 use snapshot::ContainerIdentity;
 
@@ -160,16 +160,16 @@ impl State {
         containers.iter().any(|at| value(at).is_some())
     }
 
-    pub(crate) fn aggressors(&self, span: Duration) -> Vec<Aggressor> {
+    pub(crate) fn aggressors(&self, span: Duration) -> Vec<InterferenceTotal> {
         let numbers = self.numbers(span);
         let pairs = self.pairs.series().filter_map(|(at, pair)| {
             let waited =
                 |number| Some(self.pairs.value(at, 0, number)? * self.seconds[position(number)]);
             let seconds: f64 = numbers.clone().filter_map(waited).sum();
             let (victim, aggressor) = (pair.victim.clone(), pair.aggressor.clone());
-            (seconds > 0.0).then_some(Aggressor { victim, aggressor, seconds })
+            (seconds > 0.0).then_some(InterferenceTotal { victim, aggressor, seconds })
         });
-        let mut pairs: Vec<Aggressor> = pairs.collect();
+        let mut pairs: Vec<InterferenceTotal> = pairs.collect();
         pairs.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.victim.cmp(&b.victim)));
         pairs
     }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::{Aggressor, Colocation, Frame, Points};
+use api::{Colocation, Frame, InterferenceTotal, Points};
 use snapshot::{ContainerIdentity, CpuTimes, NodeSnapshot, Published};
 use tokio::sync::{Notify, watch};
 
@@ -155,7 +155,7 @@ impl Timeline {
 
     /// Waits over the last `span` by victim and aggressor, longest first.
     #[must_use]
-    pub fn aggressors(&self, span: Duration) -> Vec<Aggressor> {
+    pub fn aggressors(&self, span: Duration) -> Vec<InterferenceTotal> {
         self.lock().aggressors(span)
     }
 

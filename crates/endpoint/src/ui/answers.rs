@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use api::{
-    AgentFigures, Aggressor, ContainerFrame, ContainerReport, Feature, Frame, HistorySize, KEPT,
-    Measure, NodeAnswer, PinRow, PodAnswer, PodName,
+    AgentFigures, ContainerFrame, ContainerReport, Feature, Frame, HistorySize, InterferenceTotal,
+    KEPT, Measure, NodeAnswer, PinRow, PodAnswer, PodName,
 };
 use timeline::{BYTES_PER_CONTAINER, BYTES_PER_PAIR, Selection};
 
@@ -79,7 +79,11 @@ pub(super) fn pod(views: &Views, frame: &Frame, uid: &str, span: Duration) -> Op
 }
 
 /// Pairs in which the pod is the victim, and those in which it is the aggressor.
-fn pairs(views: &Views, name: &PodName, span: Duration) -> (Vec<Aggressor>, Vec<Aggressor>) {
+fn pairs(
+    views: &Views,
+    name: &PodName,
+    span: Duration,
+) -> (Vec<InterferenceTotal>, Vec<InterferenceTotal>) {
     let pairs = views.timeline.aggressors(span).into_iter();
     pairs
         .filter(|pair| pair.victim == *name || pair.aggressor == *name)

@@ -7,7 +7,7 @@ use snapshot::{ContainerWaits, FeatureState, InterferenceRow, NodeWaits, TraceMo
 
 use super::FEATURE;
 use super::owners::NodeOwners;
-use crate::waits::{Aggressor, Interference, WaitReport};
+use crate::waits::{Aggressor, PodId, WaitReport};
 
 pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
     NodeWaits {
@@ -15,7 +15,7 @@ pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
         interference: found
             .interference
             .iter()
-            .filter_map(|row| interference(row, owners))
+            .filter_map(|&(pair, wait_ns)| interference(pair, wait_ns, owners))
             .collect(),
         // Measured by the caller, which knows the times of the polls.
         pressure: Vec::new(),
@@ -37,8 +37,12 @@ fn containers(found: &WaitReport, owners: &NodeOwners) -> HashMap<Box<str>, Arc<
     named.collect()
 }
 
-fn interference(row: &Interference, owners: &NodeOwners) -> Option<InterferenceRow> {
-    let (aggressor_namespace, aggressor_pod) = match row.aggressor {
+fn interference(
+    (victim, aggressor): (PodId, Aggressor),
+    wait_ns: u64,
+    owners: &NodeOwners,
+) -> Option<InterferenceRow> {
+    let (aggressor_namespace, aggressor_pod) = match aggressor {
         Aggressor::Pod(pod) => {
             let identity = owners.identity(pod)?;
             (identity.namespace.as_str(), identity.pod.as_str())
@@ -47,10 +51,10 @@ fn interference(row: &Interference, owners: &NodeOwners) -> Option<InterferenceR
         Aggressor::Other => ("other", ""),
     };
     Some(InterferenceRow {
-        victim: Arc::clone(owners.identity(row.victim)?),
+        victim: Arc::clone(owners.identity(victim)?),
         aggressor_namespace: aggressor_namespace.into(),
         aggressor_pod: aggressor_pod.into(),
-        wait_ns: row.wait_ns,
+        wait_ns,
     })
 }
 
@@ -78,7 +82,6 @@ mod tests {
     use snapshot::{ContainerIdentity, ContainerRow, NodeSnapshot};
 
     use super::*;
-    use crate::waits::PodId;
 
     /// The pods `shop/cart` and `batch/encode`, with one container each.
     fn owners() -> NodeOwners {
@@ -109,8 +112,7 @@ mod tests {
     fn aggressors_have_their_own_names() {
         let owners = owners();
         let names = |aggressor| {
-            let row = Interference { victim: pod(&owners, "cart"), aggressor, wait_ns: 5 };
-            interference(&row, &owners).map(|row| {
+            interference((pod(&owners, "cart"), aggressor), 5, &owners).map(|row| {
                 (
                     row.victim.pod.clone(),
                     row.aggressor_namespace.to_string(),

@@ -220,8 +220,7 @@ impl Lab {
     pub(crate) fn interference_ns(&self, victim: PodId, aggressor: Aggressor) -> u64 {
         let mut rows =
             self.trace.as_ref().expect("it is there until the drop").report().interference.iter();
-        rows.find(|row| row.victim == victim && row.aggressor == aggressor)
-            .map_or(0, |row| row.wait_ns)
+        rows.find(|(pair, _)| *pair == (victim, aggressor)).map_or(0, |(_, wait_ns)| *wait_ns)
     }
 }
 
