@@ -23,8 +23,9 @@ FROM scratch
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="cpuwarden" \
       org.opencontainers.image.description="Per-node Kubernetes agent: CPU throttling, contention and placement, every second" \
-      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.licenses="Apache-2.0 AND (GPL-2.0-only OR BSD-2-Clause)" \
       org.opencontainers.image.revision="$REVISION"
+COPY LICENSE crates/sched-trace/bpf/LICENSE-* /
 COPY --from=build /cpuwarden /cpuwarden
 USER 65532:65532
 EXPOSE 9753

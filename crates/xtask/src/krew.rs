@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::image::{self, ImageError, Platform, Source, VERSION};
+use crate::image::{self, ImageError, License, Platform, Source, VERSION};
 
 /// Name of the manifest.
 pub const MANIFEST: &str = "cpuwarden.krew.yaml";
@@ -22,21 +22,19 @@ Needs the agent in the cluster, and the right to forward ports to its pods.
 /// below `url`.
 ///
 /// # Errors
-/// A file cannot be written, or the license cannot be read.
+/// A file cannot be written, or a license cannot be read.
 pub fn complete(
     folder: &Path,
     source: &Source,
     programs: &[(Platform, Vec<u8>)],
     url: &str,
 ) -> Result<(), ImageError> {
-    let license = image::read(&source.root.join("LICENSE"))?;
+    let licenses: Vec<_> = image::licenses(source)?.into_iter().map(License::into_file).collect();
     let platforms = programs.iter().map(|(platform, program)| {
         let name = format!("{PROGRAM}-{VERSION}-linux-{}.tar.gz", platform.architecture());
         let path = folder.join(&name);
-        let files = [
-            ("LICENSE".to_owned(), 0o644, license.clone()),
-            (PROGRAM.to_owned(), 0o755, program.clone()),
-        ];
+        let mut files = licenses.clone();
+        files.push((PROGRAM.to_owned(), 0o755, program.clone()));
         let archive = image::compressed_tar(source.epoch, &files)
             .map_err(|error| ImageError::io(&path, error))?;
         image::write(&path, &archive)?;

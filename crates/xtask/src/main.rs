@@ -47,8 +47,8 @@ enum Task {
     Generate,
     /// Build the container image (OCI archive) and its bill of materials, without Docker
     Image(ImageArgs),
-    /// Put image, bills of materials, kubectl plugin, chart, manifests and checksums of a release
-    /// in one folder
+    /// Put image, bills of materials, kubectl plugin, chart, manifests, license texts and checksums
+    /// of a release in one folder; --push also copies the chart, to REGISTRY/REPOSITORY/chart
     Release(ReleaseArgs),
     /// Boot a Debian kernel with cgroup v2 in QEMU and run a program in it
     Node(NodeArgs),
@@ -201,10 +201,7 @@ fn main() -> ExitCode {
         Task::Bpf(args) => build_bpf(&args),
         Task::Generate => generate(),
         Task::Image(args) => make_image(args, |options| Ok(image::make(options)?)),
-        Task::Release(args) => {
-            let ReleaseArgs { image, repository, download_url } = args;
-            make_image(image, |options| Ok(release::make(options, &repository, &download_url)?))
-        }
+        Task::Release(args) => make_release(args),
         Task::Node(args) => run_node(args),
         Task::Cluster(args) => run_cluster(args),
     };
@@ -259,6 +256,18 @@ fn make_image(
         image::push(&made.archive, &repository, args.insecure)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn make_release(args: ReleaseArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let ReleaseArgs { image, repository, download_url } = args;
+    let chart = release::chart_archive(&image.output);
+    let pushed = image.push.clone().map(|repository| (repository, image.insecure));
+    let made =
+        make_image(image, |options| Ok(release::make(options, &repository, &download_url)?))?;
+    if let Some((repository, insecure)) = pushed {
+        image::push(&chart, &format!("{repository}/chart"), insecure)?;
+    }
+    Ok(made)
 }
 
 fn run_node(args: NodeArgs) -> Result<ExitCode, Box<dyn Error>> {

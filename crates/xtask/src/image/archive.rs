@@ -14,11 +14,12 @@ use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
 use super::ImageError;
+use super::licenses::EXPRESSION;
 use super::platform::Platform;
 use super::source::Source;
 
-const INDEX: &str = "application/vnd.oci.image.index.v1+json";
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(super) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
@@ -29,7 +30,7 @@ const LABELS: [(&str, &str); 3] = [
         "org.opencontainers.image.description",
         "Per-node Kubernetes agent: CPU throttling, contention and placement, every second",
     ),
-    ("org.opencontainers.image.licenses", "Apache-2.0"),
+    ("org.opencontainers.image.licenses", EXPRESSION),
 ];
 
 /// Files of one platform's image.
@@ -150,22 +151,22 @@ fn labels(source: &Source, tag: &str) -> BTreeMap<&'static str, String> {
 
 /// Blobs by digest.
 #[derive(Default)]
-struct Blobs(BTreeMap<String, Vec<u8>>);
+pub(super) struct Blobs(BTreeMap<String, Vec<u8>>);
 
 impl Blobs {
     /// Adds a blob. Returns its descriptor.
-    fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
+    pub(super) fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
         let digest = digest_of(&bytes);
         let descriptor = json!({ "mediaType": media_type, "digest": digest, "size": bytes.len() });
         self.0.insert(digest, bytes);
         descriptor
     }
 
-    fn add_json(&mut self, media_type: &str, document: &Value) -> Value {
+    pub(super) fn add_json(&mut self, media_type: &str, document: &Value) -> Value {
         self.add(media_type, document.to_string().into_bytes())
     }
 
-    fn into_tar(self, epoch: u64, layout: &Value) -> io::Result<Vec<u8>> {
+    pub(super) fn into_tar(self, epoch: u64, layout: &Value) -> io::Result<Vec<u8>> {
         let blobs = self
             .0
             .into_iter()

@@ -2,6 +2,8 @@
 //! bill of materials.
 
 mod archive;
+mod chart;
+mod licenses;
 mod platform;
 mod sbom;
 mod source;
@@ -13,6 +15,8 @@ use std::process::Command;
 
 pub use archive::{Archive, Content, Entry, pack};
 pub(crate) use archive::{compressed_tar, digest_of};
+pub use chart::pack_chart;
+pub use licenses::{License, licenses};
 pub(crate) use platform::cross_compile;
 pub use platform::{Build, PLATFORMS, Platform};
 pub use sbom::bill;
@@ -123,16 +127,15 @@ pub fn make(options: &Options) -> Result<Image, ImageError> {
 
 /// Builds the program of each platform and packs the image.
 fn assemble(build: &Build<'_>) -> Result<(Archive, Vec<(Platform, PathBuf)>), ImageError> {
-    let license = build.source.root.join("LICENSE");
     let mut contents = Vec::new();
     let mut programs = Vec::new();
     for platform in PLATFORMS {
         let program = build.program(platform)?;
-        let files = vec![
-            ("LICENSE".to_owned(), 0o644, read(&license)?),
-            ("cpuwarden".to_owned(), 0o755, read(&program)?),
-            ("cpuwarden.cdx.json".to_owned(), 0o644, bill(build.source, platform)?.into_bytes()),
-        ];
+        let mut files: Vec<_> =
+            licenses(build.source)?.into_iter().map(License::into_file).collect();
+        files.push(("cpuwarden".to_owned(), 0o755, read(&program)?));
+        let bill = bill(build.source, platform)?.into_bytes();
+        files.push(("cpuwarden.cdx.json".to_owned(), 0o644, bill));
         contents.push(Content { platform, files });
         programs.push((platform, program));
     }

@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::ImageError;
+use super::licenses::EXPRESSION;
 use super::platform::Platform;
 use super::source::Source;
 use crate::process;
@@ -49,7 +50,7 @@ pub fn bill(source: &Source, platform: Platform) -> Result<String, ImageError> {
             "timestamp": source.created,
             "component": {
                 "type": "application", "bom-ref": "cpuwarden", "name": "cpuwarden", "version": version,
-                "licenses": [{ "expression": "Apache-2.0" }],
+                "licenses": [{ "expression": EXPRESSION }],
                 "properties": [
                     { "name": "cpuwarden:revision", "value": source.revision },
                     { "name": "cpuwarden:platform", "value": platform.to_string() },

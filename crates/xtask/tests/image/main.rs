@@ -1,13 +1,16 @@
-//! The image: built for both platforms, run under emulation, pushed to a real registry.
+//! The image: built for both platforms, run under emulation, pushed to a real registry. The files of
+//! a release.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod registry;
+mod release_folder;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
+use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -17,6 +20,8 @@ use xtask::image::{
     self, Archive, Build, Content, Entry, Image, Options, PLATFORMS, Platform, Source,
 };
 use xtask::{krew, release, workspace};
+
+use registry::{Registry, succeeded};
 
 fn source() -> Source {
     let created = "2026-01-02T03:04:05Z".to_owned();
@@ -160,7 +165,9 @@ fn the_krew_manifest_names_each_archive_with_its_digest() {
             files[entry["bin"].as_str().unwrap()],
             (0o755, 0, source().epoch, program.clone())
         );
-        assert_eq!(files["LICENSE"].3, fs::read(workspace::root().join("LICENSE")).unwrap());
+        for license in image::licenses(&source()).unwrap() {
+            assert_eq!(files[license.name].3, license.text);
+        }
     }
 }
 
@@ -189,7 +196,11 @@ fn builds_of_both_platforms_are_static_and_reproducible() {
     has_bills(&image);
     let layout = Layout::of(&fs::read(&image.archive).unwrap());
     for (platform, program) in &image.programs {
-        assert_eq!(entries(&layout.image(*platform).1)["cpuwarden"].3, fs::read(program).unwrap());
+        let files = entries(&layout.image(*platform).1);
+        assert_eq!(files["cpuwarden"].3, fs::read(program).unwrap());
+        for license in image::licenses(&source()).unwrap() {
+            assert_eq!(files[license.name].3, license.text);
+        }
     }
 
     let registry = Registry::start();
@@ -197,7 +208,8 @@ fn builds_of_both_platforms_are_static_and_reproducible() {
     image::push(&image.archive, &repository, true).unwrap();
     assert_eq!(registry.digest(&repository), image.digest);
 
-    release::complete(folder.path(), &repository, &image.digest).unwrap();
+    release::complete(folder.path(), &Source::checkout().unwrap(), &repository, &image.digest)
+        .unwrap();
     let mut sha256sum = Command::new("sha256sum");
     let checked =
         succeeded(sha256sum.args(["--check", "--strict", release::CHECKSUMS]).current_dir(&folder));
@@ -247,70 +259,5 @@ fn has_bills(image: &Image) {
             !components.iter().any(|component| component["name"] == "proptest"),
             "a dependency of tests alone"
         );
-    }
-}
-
-fn succeeded(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}\n{stderr}", output.status);
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Debian's docker-registry on a free loopback port; stopped when dropped.
-struct Registry {
-    process: Child,
-    port: u16,
-    _folder: TempDir,
-}
-
-impl Registry {
-    fn start() -> Self {
-        let folder = TempDir::new().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let storage = folder.path().join("storage");
-        let config = folder.path().join("config.yml");
-        let text = format!(
-            "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\n\
-             http: {{addr: \"127.0.0.1:{port}\"}}\n",
-            storage.display()
-        );
-        fs::write(&config, text).unwrap();
-        let mut command = Command::new("docker-registry");
-        let mut process = command
-            .arg("serve")
-            .arg(config)
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(process.stderr.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("listening on") {
-            line.clear();
-            assert_ne!(log.read_line(&mut line).unwrap(), 0, "the registry ended");
-        }
-        // Keep reading its log: a full pipe would block it.
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Self { process, port, _folder: folder }
-    }
-
-    /// Digest of the image with this tag.
-    fn digest(&self, repository: &str) -> String {
-        let mut skopeo = Command::new("skopeo");
-        skopeo.args([
-            "inspect",
-            "--raw",
-            "--tls-verify=false",
-            &format!("docker://{repository}:0.1.0"),
-        ]);
-        format!("sha256:{}", sha256(succeeded(&mut skopeo).as_bytes()))
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
