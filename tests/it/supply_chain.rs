@@ -1,11 +1,12 @@
-//! Contents of a release: the binary's dependencies, the image's builder, and the actions of the
-//! workflows.
+//! Contents of a release: the binary's dependencies, the image's builder, the actions of the
+//! workflows, the Rust version, and the package of a crate for others.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use flate2::read::GzDecoder;
 use serde_json::Value;
 
 fn root(path: &str) -> PathBuf {
@@ -104,4 +105,62 @@ fn a_release_is_built_without_external_images() {
         !runs.iter().any(|run| run.contains("docker ")),
         "an image of a release comes of cargo xtask image"
     );
+}
+
+/// The version after each of the prefixes with which Dockerfile and workflows name a toolchain.
+fn named_rust_versions(text: &str) -> BTreeSet<String> {
+    let prefixes = ["rust:", "Rust ", "toolchain install ", "rustup default "];
+    let after = |prefix: &&'static str| text.split(*prefix).skip(1).collect::<Vec<_>>();
+    let version = |rest: &str| {
+        let end = rest.find(|char: char| !char.is_ascii_digit() && char != '.');
+        rest[..end.unwrap_or(rest.len())].trim_end_matches('.').to_owned()
+    };
+    prefixes.iter().flat_map(after).map(version).filter(|version| !version.is_empty()).collect()
+}
+
+#[test]
+fn dockerfile_and_workflows_use_the_rust_version_of_the_workspace() {
+    let manifest = read("Cargo.toml");
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")).unwrap();
+    let wanted = BTreeSet::from([version.trim_end_matches('"').to_owned()]);
+    let folder = |path| fs::read_dir(root(path)).unwrap().map(|entry| entry.unwrap().path());
+    let workflows: Vec<_> = folder(".github/workflows").collect();
+    assert!(workflows.len() > 1, "{workflows:?}");
+    for file in workflows.into_iter().chain([root("Dockerfile")]) {
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(named_rust_versions(&text), wanted, "{}", file.display());
+    }
+    let manifests: Vec<_> = folder("crates").map(|path| path.join("Cargo.toml")).collect();
+    for file in manifests {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| line.contains("rust-version")).collect();
+        assert_eq!(lines, ["rust-version.workspace = true"], "{}", file.display());
+    }
+}
+
+#[test]
+fn nri_is_a_package_without_the_rest_of_the_workspace() {
+    let target = tempfile::tempdir().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["package", "--package=nri", "--no-verify", "--offline", "--allow-dirty"]);
+    let output =
+        cargo.arg("--target-dir").arg(target.path()).current_dir(root("")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let package = fs::File::open(target.path().join("package/nri-0.1.0.crate")).unwrap();
+    let mut archive = tar::Archive::new(GzDecoder::new(package));
+    archive.unpack(target.path()).unwrap();
+    let unpacked = target.path().join("nri-0.1.0");
+    for file in ["LICENSE", "README.md", "build.rs", "proto/api.proto", "examples/adjust.rs"] {
+        assert!(unpacked.join(file).is_file(), "no {file}");
+    }
+    let manifest = fs::read_to_string(unpacked.join("Cargo.toml")).unwrap();
+    for table in ["description", "readme", "keywords", "categories", "license", "rust-version"] {
+        assert!(manifest.contains(&format!("\n{table} = ")), "no {table}: {manifest}");
+    }
+    let names: BTreeSet<&str> = manifest
+        .lines()
+        .filter_map(|line| line.strip_prefix('[')?.split_once("dependencies."))
+        .map(|(_, name)| name.trim_end_matches(']'))
+        .collect();
+    assert_eq!(names, BTreeSet::from(["prost", "prost-build", "protox", "tempfile", "thiserror"]));
 }
