@@ -17,6 +17,7 @@ mod endpoint;
 mod faults;
 mod fixtures;
 mod floods;
+mod grounds;
 mod injection;
 mod kernel;
 mod kubectl;

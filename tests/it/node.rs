@@ -6,114 +6,80 @@ use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use xtask::grounds::{self, Ground};
 use xtask::node::{CpuTopology, Ending, GuestFile, KernelSeries, Node, Outcome, OutputFile};
 
+use crate::grounds::kernel_tests;
 use crate::support;
 
-/// Timeout of all kernel tests together, at the speed of an emulated CPU.
-const TIMEOUT: Duration = Duration::from_secs(1200);
+/// Limit by the host's clock. All tests together take a few minutes of one CPU of the host.
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Tests of what the agent writes for co-location.
-const ACTING: [&str; 4] =
-    ["kernel::yielding::", "kernel::burst::", "kernel::resize::", "kernel::scaled::"];
+/// CPUs of most tests: a CPU of the guest costs time on the host also while it is idle.
+const TWO_CPUS: CpuTopology = CpuTopology { sockets: 1, cores: 2, threads: 1 };
+/// CPUs of the tests of pinning, which need two nodes of NUMA and cores of two threads.
+const EIGHT_CPUS: CpuTopology = CpuTopology { sockets: 2, cores: 2, threads: 2 };
+
+/// Beginnings of the names of the tests that run with eight CPUs.
+const OF_EIGHT_CPUS: [&str; 2] = ["kernel::pinning::", "kernel::yielding::fewer_"];
 
 #[test]
-fn the_kernel_tests_pass_on_6_1() {
-    // The node condition, and the Event about a pod that makes others wait, add nothing to the tests
-    // of waits that depends on the kernel.
-    let elsewhere = ["kernel::condition::", "kernel::contention::"].into_iter().chain(ACTING);
-    let elsewhere: Vec<_> = elsewhere.map(|test| format!("--skip={test}")).collect();
-    let elsewhere = elsewhere.iter().map(String::as_str);
-    let args: Vec<_> = ["kernel::"].into_iter().chain(elsewhere).collect();
-    kernel_tests_pass_on(KernelSeries::V6_1, &args);
-}
-
-/// Those of the newer kernel that read the files in which the kernels differ. Names, and how
-/// pinning restores, drains and repairs, depend on cgroup v2, which is the same on 6.1.
-#[test]
-fn the_kernel_tests_of_files_that_changed_pass_on_6_12() {
-    let tests =
-        ["kernel::accounting::", "kernel::agent::", "kernel::throttling::", "kernel::waits::"];
-    kernel_tests_pass_on(KernelSeries::V6_12, &tests);
+fn kernel_tests_of_two_cpus_pass_on_6_1() {
+    tests_pass_on(KernelSeries::V6_1, TWO_CPUS, |test| is_on(Ground::Linux61, test));
 }
 
 #[test]
-fn hotplug_and_fewer_cpus_for_best_effort_work_on_6_1() {
-    tests_of_eight_cpus_pass_on(KernelSeries::V6_1);
+fn kernel_tests_of_eight_cpus_pass_on_6_1() {
+    tests_pass_on(KernelSeries::V6_1, EIGHT_CPUS, |test| is_on(Ground::Linux61, test));
 }
 
 #[test]
-fn hotplug_and_fewer_cpus_for_best_effort_work_on_6_12() {
-    tests_of_eight_cpus_pass_on(KernelSeries::V6_12);
+fn kernel_tests_of_two_cpus_pass_on_6_12() {
+    tests_pass_on(KernelSeries::V6_12, TWO_CPUS, |test| is_on(Ground::Linux612, test));
 }
 
 #[test]
-fn best_effort_pods_yield_and_limits_burst_on_6_1() {
-    // Without those that write nothing: there the kernel makes no difference.
-    let idle = ["observing_", "without_its_own_option"].map(|test| format!("--skip={test}"));
-    let idle = idle.iter().map(String::as_str);
-    let args: Vec<_> = ACTING.into_iter().chain(idle).collect();
-    acting_tests_pass_on(KernelSeries::V6_1, &args);
+fn kernel_tests_of_eight_cpus_pass_on_6_12() {
+    tests_pass_on(KernelSeries::V6_12, EIGHT_CPUS, |test| is_on(Ground::Linux612, test));
 }
 
-/// Only the bursts: before 6.10 the kernel changes them with the quota, `cpu.idle` is the same.
 #[test]
-fn limits_burst_on_6_12() {
-    acting_tests_pass_on(KernelSeries::V6_12, &["kernel::burst::a_"]);
+#[ignore = "only in `cargo xtask test --all`: also the tests for which 6.12 makes no difference"]
+fn all_kernel_tests_of_two_cpus_pass_on_6_12() {
+    tests_pass_on(KernelSeries::V6_12, TWO_CPUS, |_| true);
 }
 
-fn kernel_tests_pass_on(kernel: KernelSeries, tests: &[&str]) {
-    let args = [tests, &["--test-threads=1"]].concat();
-    tests_pass_on(kernel, Node::default().cpus, &args);
+#[test]
+#[ignore = "only in `cargo xtask test --all`: also the tests for which 6.12 makes no difference"]
+fn all_kernel_tests_of_eight_cpus_pass_on_6_12() {
+    tests_pass_on(KernelSeries::V6_12, EIGHT_CPUS, |_| true);
 }
 
-/// With two CPUs: these tests attach and detach the trace many times. Each time the kernel patches
-/// its own code, and all emulated CPUs have to stop for it.
-fn acting_tests_pass_on(kernel: KernelSeries, tests: &[&str]) {
-    let cpus = CpuTopology { sockets: 1, cores: 2, threads: 1 };
-    let args = [tests, &["--test-threads=1"]].concat();
-    tests_pass_on(kernel, cpus, &args);
+fn is_on(ground: Ground, test: &str) -> bool {
+    grounds::of(test).is_some_and(|tests| tests.is_on(ground))
 }
 
-/// Tests that run only in a node of eight CPUs: one takes CPUs offline, which a test must not do to
-/// the developer's machine; one needs more CPUs than best-effort pods keep at least.
-fn tests_of_eight_cpus_pass_on(kernel: KernelSeries) {
-    let args = [
-        "kernel::pinning::hotplug::",
-        "kernel::yielding::fewer_cpus",
-        "--ignored",
-        "--test-threads=1",
-    ];
-    tests_pass_on(kernel, Node::default().cpus, &args);
-}
-
-fn tests_pass_on(kernel: KernelSeries, cpus: CpuTopology, args: &[&str]) {
-    let _turn = support::turn();
+/// Runs these kernel tests of this number of CPUs in a node, also those that are ignored on this
+/// machine.
+fn tests_pass_on(kernel: KernelSeries, cpus: CpuTopology, is_wanted: impl Fn(&str) -> bool) {
+    let is_of_eight = |test: &str| OF_EIGHT_CPUS.iter().any(|name| test.starts_with(name));
+    let tests: Vec<_> = kernel_tests()
+        .into_iter()
+        .filter(|test| is_of_eight(test) == (cpus == EIGHT_CPUS) && is_wanted(test))
+        .collect();
     let node = Node {
         kernel,
         cpus,
         timeout: TIMEOUT,
-        env: vec![
-            (support::BINARY_VARIABLE.into(), "/usr/local/bin/cpuwarden".into()),
-            ("CPUWARDEN_CHURN_SECONDS".into(), "20".into()),
-            // Only tests that ask for the trace attach it: it takes long on emulated CPUs.
-            ("CPUWARDEN_SCHED_TRACE".into(), "off".into()),
-        ],
+        env: vec![(support::BINARY_VARIABLE.into(), "/usr/local/bin/cpuwarden".into())],
         files: vec![GuestFile::at(support::binary(), "/usr/local/bin/cpuwarden")],
         ..Node::default()
     };
-    let tests = std::env::current_exe().unwrap();
-    let outcome = node.run_again_if_lost(&tests, args).unwrap_or_else(|error| panic!("{error}"));
-    let stdout = String::from_utf8_lossy(&outcome.stdout);
-    // After a failure without the list of the tests that passed: logs of CI are cut.
-    let (_, told) = stdout.split_once("\nfailures:\n").unwrap_or(("", &*stdout));
-    println!("--- in the node, Linux {kernel}, {:.0} s:\n{told}", outcome.elapsed.as_secs_f64());
-    println!("{}", String::from_utf8_lossy(&outcome.stderr));
-    assert_eq!(outcome.ending, Ending::Exited(0), "{}", outcome.describe());
-    let passed = stdout
-        .lines()
-        .find_map(|line| line.strip_prefix("test result: ok. ")?.split(' ').next()?.parse().ok());
-    assert!(passed.is_some_and(|passed: u32| passed > 0), "no test ran in the node");
+    let options = ["--exact", "--include-ignored"];
+    let args: Vec<_> = options.into_iter().chain(tests.iter().map(String::as_str)).collect();
+    let label = format!("linux-{kernel}-{}-cpus", cpus.count());
+    let outcome = node.run_tests(&label, &std::env::current_exe().unwrap(), &args);
+    outcome.unwrap_or_else(|error| panic!("{error}")).assert_passed(tests.len());
 }
 
 #[test]
@@ -143,9 +109,9 @@ fn a_node_brings_back_output_code_and_files() {
 
 #[test]
 fn a_node_that_hangs_is_killed_and_its_output_is_kept() {
-    let cpus = CpuTopology { sockets: 1, cores: 2, threads: 1 };
-    let node = Node { cpus, timeout: Duration::from_secs(2), ..Node::default() };
-    let outcome = run_shell(&node, &["echo still here; sleep 1000"]);
+    let node = Node { cpus: TWO_CPUS, timeout: Duration::from_secs(5), ..Node::default() };
+    // A program that waits would end at once: an idle guest skips to its next timer.
+    let outcome = run_shell(&node, &["echo still here; while :; do :; done"]);
     assert_eq!(outcome.ending, Ending::TimedOut);
     assert_eq!(outcome.stdout, b"still here\n");
 }
@@ -165,7 +131,6 @@ fn a_node_with_a_kernel_panic_is_reported_with_the_reason() {
 }
 
 fn run_shell(node: &Node, script_and_args: &[&str]) -> Outcome {
-    let _turn = support::turn();
     let args: Vec<_> = ["-c"].iter().chain(script_and_args).collect();
     node.run(Path::new("sh"), &args).unwrap_or_else(|error| panic!("{error}"))
 }

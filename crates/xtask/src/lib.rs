@@ -7,6 +7,7 @@ pub mod bpf;
 pub mod cluster;
 pub mod deny;
 pub mod generated;
+pub mod grounds;
 pub mod image;
 pub mod krew;
 mod make_once;

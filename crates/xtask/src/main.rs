@@ -12,7 +12,7 @@ use xtask::cluster::{self, Release as KubernetesRelease};
 use xtask::deny::{self, Advisories};
 use xtask::generated;
 use xtask::image;
-use xtask::node::{CpuTopology, Ending, Forward, GuestFile, KernelSeries, Node, OutputFile};
+use xtask::node::{Clock, CpuTopology, Ending, Forward, GuestFile, KernelSeries, Node, OutputFile};
 use xtask::process::error_chain;
 use xtask::release;
 use xtask::test_run::{self, Step};
@@ -124,6 +124,9 @@ struct NodeArgs {
     /// Kernel: 6.1 or 6.12
     #[arg(long, default_value = "6.1")]
     kernel: KernelSeries,
+    /// Clock of the guest; real for a guest that exchanges data with this machine
+    #[arg(long, value_enum, default_value = "virtual")]
+    clock: Clock,
     /// Sockets x cores x threads; each socket is a NUMA node
     #[arg(long, default_value = "2x2x2")]
     cpus: CpuTopology,
@@ -143,7 +146,7 @@ struct NodeArgs {
     /// A TCP port of the guest to forward to this machine
     #[arg(long, value_name = "ADDRESS:PORT:GUESTPORT")]
     forward: Option<Forward>,
-    /// Seconds until the guest is killed
+    /// Seconds until the guest is killed, by this machine's clock
     #[arg(long, default_value_t = 60)]
     timeout: u64,
     /// The program, a path or a name in PATH
@@ -273,6 +276,7 @@ fn make_release(args: ReleaseArgs) -> Result<ExitCode, Box<dyn Error>> {
 fn run_node(args: NodeArgs) -> Result<ExitCode, Box<dyn Error>> {
     let node = Node {
         kernel: args.kernel,
+        clock: args.clock,
         cpus: args.cpus,
         memory_mib: args.memory,
         timeout: Duration::from_secs(args.timeout),

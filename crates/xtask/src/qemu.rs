@@ -12,9 +12,10 @@ use crate::process::{self, CommandError};
 /// Program that emulates a machine, as errors name it.
 pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Kernel options of every machine.
-const KERNEL_OPTIONS: [&str; 5] =
-    ["console=ttyS0", "psi=1", "quiet", "panic=-1", "cryptomgr.notests"];
+/// Kernel options of every machine. With mitigations, each system call switches page tables, and the
+/// emulator drops its translated addresses: a third of its time.
+const KERNEL_OPTIONS: [&str; 6] =
+    ["console=ttyS0", "psi=1", "quiet", "panic=-1", "cryptomgr.notests", "mitigations=off"];
 
 /// Virtual CPUs. Each socket is a NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,34 @@ impl FromStr for CpuTopology {
     }
 }
 
+/// Clock of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Clock {
+    /// Counts instructions: each takes 32 ns of guest time, and an idle guest skips to its next
+    /// timer. The load of the host has no influence. All guest CPUs share one host thread and the
+    /// count, so two busy guest CPUs each run at half speed.
+    Virtual,
+    /// The clock of the host, and one host thread per guest CPU. For a guest that exchanges data
+    /// with the host.
+    Real,
+}
+
+impl Clock {
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Virtual => &[
+                "-accel",
+                "tcg,thread=single",
+                "-icount",
+                "shift=5,sleep=off,align=off",
+                "-rtc",
+                "clock=vm",
+            ],
+            Self::Real => &["-accel", "tcg,thread=multi"],
+        }
+    }
+}
+
 /// A running QEMU, killed on drop.
 pub(crate) struct Qemu(Child);
 
@@ -75,6 +104,7 @@ impl Drop for Qemu {
 /// A machine without devices that boots this kernel, with more kernel options if there are any.
 pub(crate) fn command(
     emulator: &Emulator,
+    clock: Clock,
     cpus: CpuTopology,
     memory_mib: u32,
     kernel: &Path,
@@ -82,7 +112,7 @@ pub(crate) fn command(
     kernel_options: &[&str],
 ) -> Command {
     let mut command = emulator.command();
-    command.args(machine_arguments(cpus, memory_mib));
+    command.args(clock.arguments()).args(machine_arguments(cpus, memory_mib));
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
     command.args(["-append", &[&KERNEL_OPTIONS[..], kernel_options].concat().join(" ")]);
     command
@@ -98,20 +128,12 @@ pub(crate) fn add_network_card(command: &mut Command, backend: &str, options: &s
 /// QEMU's arguments for a machine without devices: emulated, with a NUMA node per socket.
 fn machine_arguments(cpus: CpuTopology, memory_mib: u32) -> Vec<String> {
     let CpuTopology { sockets, cores, threads } = cpus;
-    let fixed = [
-        "-nodefaults",
-        "-no-user-config",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-accel",
-        "tcg,thread=multi",
-    ];
-    // vendor: Linux detects SMT siblings only for known vendors. cx16=off: QEMU 7.2
-    // corrupted the flags register in cmpxchg16b, which Linux otherwise uses in its allocator.
+    let fixed = ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"];
+    // vendor: Linux detects SMT siblings only for known vendors. erms, fsrm: with them, Linux and
+    // libc copy byte by byte with `rep movsb`, and the emulator executes each byte as an instruction.
     let mut arguments: Vec<String> = fixed.map(str::to_owned).into();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
-    add("-cpu", "max,vendor=GenuineIntel,cx16=off".into());
+    add("-cpu", "max,vendor=GenuineIntel,-erms,-fsrm".into());
     add("-m", memory_mib.to_string());
     add("-smp", format!("{},sockets={sockets},cores={cores},threads={threads}", cpus.count()));
     let per_socket = cores * threads;

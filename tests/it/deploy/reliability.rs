@@ -6,9 +6,7 @@ use super::read;
 
 /// Cells of each row of the tables, without the rows of headings.
 fn rows(text: &str) -> Vec<Vec<&str>> {
-    let rows = text
-        .lines()
-        .filter(|line| line.starts_with("| ") && !line.starts_with("| fault |"));
+    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault |"));
     rows.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
 }
 

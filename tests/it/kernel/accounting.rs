@@ -269,9 +269,8 @@ fn anonymous_kib(agent: &Agent) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// (seconds, containers a second). `CPUWARDEN_CHURN_SECONDS` shortens the storm, as on an emulated
-/// CPU.
+/// (seconds, containers a second). `CPUWARDEN_CHURN_SECONDS` lengthens the storm.
 fn churn() -> (u64, u64) {
-    let seconds = std::env::var("CPUWARDEN_CHURN_SECONDS").map_or(80, |text| text.parse().unwrap());
+    let seconds = std::env::var("CPUWARDEN_CHURN_SECONDS").map_or(20, |text| text.parse().unwrap());
     (seconds, 50)
 }

@@ -66,6 +66,26 @@ impl Cgroup {
         cgroup
     }
 
+    /// The cgroup of this process in the hierarchy of the cpu controller.
+    pub(super) fn of_this_process() -> Self {
+        let text = fs::read_to_string("/proc/self/cgroup").unwrap();
+        let path = text.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            let is_it = if LAYOUT.is_v2 {
+                controllers.is_empty()
+            } else {
+                controllers.split(',').any(|name| name == "cpu")
+            };
+            is_it.then_some(path)
+        });
+        Self { path: path.unwrap().trim_start_matches('/').into() }
+    }
+
+    /// The file with the processes of the cgroup, in the hierarchy of the cpu controller.
+    pub(super) fn procs(&self) -> PathBuf {
+        self.dir("cpu").join("cgroup.procs")
+    }
+
     /// Creates a child cgroup.
     pub(crate) fn child(&self, name: &str) -> Self {
         Self::create(self.path.join(name))

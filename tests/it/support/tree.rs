@@ -17,26 +17,25 @@ pub(crate) enum Qos {
     BestEffort,
 }
 
-/// `<own name>/kubepods` with the QoS levels, as the kubelet creates them with the cgroupfs driver.
+/// `<own name>/tree/kubepods` with the QoS levels, as the kubelet creates them with the cgroupfs
+/// driver.
 ///
-/// Removed on drop with all processes in it, also during a panic. While it exists, no other test
-/// uses the CPUs.
+/// Removed on drop with all processes in it, also during a panic. While it exists, no other test of
+/// this process uses the CPUs.
 pub(crate) struct RealTree {
     root: Cgroup,
     kubepods: Cgroup,
+    _stage: Stage,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl RealTree {
     pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let turn = turn();
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let root = Cgroup::create(format!("cpuwarden-it-{}-{number}", std::process::id()).into());
+        let stage = Stage::enter();
+        let root = stage.cgroup.child("tree");
         // From here on, a panic removes what was created.
-        let mut tree = Self { kubepods: root.clone(), root, _turn: turn };
-        // Other load on this machine must not influence throttling here.
-        tree.root.set_highest_weight();
+        let mut tree = Self { kubepods: root.clone(), root, _stage: stage, _turn: turn };
         tree.kubepods = tree.root.child("kubepods");
         for level in ["burstable", "besteffort"] {
             tree.kubepods.child(level);
@@ -67,11 +66,54 @@ impl RealTree {
 
 impl Drop for RealTree {
     fn drop(&mut self) {
-        for directory in self.root.dirs() {
-            if let Err(left) = remove(&directory) {
-                // Must not panic, since this may run during a panic.
-                eprintln!("{} is left behind: {left}", directory.display());
-            }
+        remove_all(&self.root, remove);
+    }
+}
+
+/// A cgroup that comes before everything else on the machine. In it, this process and its tree have
+/// the same weight, whatever the weight of the cgroup from which the tests were started: neither
+/// its loads nor the agent can starve.
+struct Stage {
+    cgroup: Cgroup,
+    /// Cgroup of this process and the agents that it starts.
+    runner: Cgroup,
+    /// `cgroup.procs` of the cgroup where this process was before.
+    before: PathBuf,
+}
+
+impl Stage {
+    fn enter() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cpuwarden-it-{}-{number}", std::process::id());
+        let before = Cgroup::of_this_process().procs();
+        let cgroup = Cgroup::create(name.into());
+        let stage = Self { runner: cgroup.existing_child("runner"), cgroup, before };
+        stage.cgroup.set_highest_weight();
+        let runner = stage.cgroup.child("runner");
+        fs::write(runner.procs(), std::process::id().to_string()).unwrap();
+        stage
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // An agent may outlive the tree.
+        for pid in fs::read_to_string(self.runner.procs()).unwrap_or_default().lines() {
+            let _ = fs::write(&self.before, pid);
+        }
+        // Not with the processes in it: this is one of them.
+        [&self.runner, &self.cgroup]
+            .into_iter()
+            .for_each(|cgroup| remove_all(cgroup, |directory| fs::remove_dir(directory)));
+    }
+}
+
+fn remove_all(cgroup: &Cgroup, remove: impl Fn(&Path) -> std::io::Result<()>) {
+    for directory in cgroup.dirs() {
+        if let Err(left) = remove(&directory) {
+            // Must not panic, since this may run during a panic.
+            eprintln!("{} is left behind: {left}", directory.display());
         }
     }
 }

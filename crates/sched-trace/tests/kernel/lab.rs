@@ -23,7 +23,7 @@ use crate::workload::{Burst, command_words};
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Waits for one's turn on the CPUs: one test at a time.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
+fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

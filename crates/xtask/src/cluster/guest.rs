@@ -14,7 +14,7 @@ use super::{ClusterError, Options, disk, images, write};
 use crate::node::{self, Emulator, Kernel, KernelSeries};
 use crate::prerequisites::write_executable;
 use crate::process;
-use crate::qemu::{self, Qemu};
+use crate::qemu::{self, Clock, Qemu};
 
 const MEMORY_MIB: u32 = 4096;
 /// Maximum duration of one command in the node.
@@ -78,6 +78,7 @@ impl Guest {
         let kernel_options = ["net.ifnames=0", "systemd.show_status=1"];
         let mut command = qemu::command(
             &Emulator::obtain()?,
+            Clock::Real,
             options.cpus,
             MEMORY_MIB,
             &kernel.image,

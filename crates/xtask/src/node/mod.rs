@@ -2,13 +2,14 @@
 //!
 //! Manages the guest from the kernel package to the exit code. Does not touch the host's cgroups
 //! and apt configuration; all files are in `target/node` and a temporary directory. Always emulates
-//! in software: it runs wherever QEMU does, but with slow CPUs, so no test may measure speed in a
-//! guest.
+//! in software, so it runs wherever QEMU does. Tests run in virtual time ([`Clock::Virtual`]): the
+//! load of the host cannot fail them, and no test may measure speed in a guest.
 
 mod apt;
 mod emulator;
 mod guest;
 mod guest_options;
+mod guest_tests;
 mod init_script;
 mod initramfs;
 mod kernel;
@@ -25,23 +26,26 @@ use std::time::Duration;
 pub(crate) use emulator::Emulator;
 pub use guest::Guest;
 pub use guest_options::{Forward, GuestFile, OutputFile};
+pub use guest_tests::TestsOutcome;
 pub use kernel::{Kernel, KernelSeries, obtain_kernel};
 
 use crate::make_once::FileError;
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
-pub use crate::qemu::CpuTopology;
+pub use crate::qemu::{Clock, CpuTopology};
 
 /// Configuration of a guest and its timeout.
 #[derive(Debug, Clone)]
 pub struct Node {
     /// Series of the kernel.
     pub kernel: KernelSeries,
+    /// Clock of the guest.
+    pub clock: Clock,
     /// Virtual CPUs; each socket is a NUMA node.
     pub cpus: CpuTopology,
     /// Memory, MiB, divided evenly among the NUMA nodes.
     pub memory_mib: u32,
-    /// Time from the program's start until the guest is killed.
+    /// Time from the program's start until the guest is killed, by the host's clock.
     pub timeout: Duration,
     /// Environment of the program, in addition to `PATH`, `HOME` and `RUST_BACKTRACE=1`.
     pub env: Vec<(String, String)>,
@@ -59,9 +63,10 @@ impl Default for Node {
     fn default() -> Self {
         Self {
             kernel: KernelSeries::V6_1,
+            clock: Clock::Virtual,
             cpus: CpuTopology { sockets: 2, cores: 2, threads: 2 },
             memory_mib: 1024,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(600),
             env: Vec::new(),
             files: Vec::new(),
             outputs: Vec::new(),
@@ -93,7 +98,7 @@ pub struct Outcome {
     pub stderr: Vec<u8>,
     /// Output of the kernel and the init script.
     pub console: String,
-    /// Time from the first power-on to power-off.
+    /// Time from power-on to power-off, by the host's clock.
     pub elapsed: Duration,
 }
 
@@ -150,12 +155,10 @@ pub enum NodeError {
         /// Attempts with their results.
         attempts: Vec<String>,
     },
-    /// The guest did not come up in several boots.
-    #[error("no guest came up in {boots} boots; the last one's console:\n{console}")]
+    /// The guest did not come up.
+    #[error("the guest did not come up; its console:\n{console}")]
     NeverUp {
-        /// Number of boots.
-        boots: u32,
-        /// Console of the last boot.
+        /// Console of the guest.
         console: String,
     },
     /// QEMU did not start.
@@ -181,9 +184,6 @@ impl NodeError {
     }
 }
 
-/// Maximum number of repetitions after a lost guest.
-const MORE_RUNS: u32 = 2;
-
 impl Node {
     /// Boots the guest, runs `program` (a path, or a name in `PATH`) with `args` in it as root, and
     /// powers it off.
@@ -193,31 +193,6 @@ impl Node {
     /// [`Outcome`].
     pub fn run(&self, program: &Path, args: &[impl AsRef<OsStr>]) -> Result<Outcome, NodeError> {
         self.start(program, args)?.wait()
-    }
-
-    /// As [`run`](Self::run), repeated at most twice if the guest was lost.
-    ///
-    /// A guest kernel that crashes is the emulator's fault (see `cx16` in its command line): the
-    /// program has neither failed nor succeeded.
-    ///
-    /// # Errors
-    /// As for [`run`](Self::run).
-    pub fn run_again_if_lost(
-        &self,
-        program: &Path,
-        args: &[impl AsRef<OsStr>],
-    ) -> Result<Outcome, NodeError> {
-        let mut outcome = self.run(program, args)?;
-        for _ in 0..MORE_RUNS {
-            if outcome.ending == Ending::Lost {
-                println!(
-                    "--- the guest was lost after {:.0} s: once more",
-                    outcome.elapsed.as_secs_f64()
-                );
-                outcome = self.run(program, args)?;
-            }
-        }
-        Ok(outcome)
     }
 
     /// Boots the guest and returns when it is up and about to start the program.

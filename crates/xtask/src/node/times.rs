@@ -23,7 +23,7 @@ pub struct GuestTimes {
 impl GuestTimes {
     /// The durations in the output of a test binary with `--report-time`: `test NAME ... ok <1.2s>`.
     /// What a test prints may be between its name and its result.
-    pub fn parse(label: &str, wall_seconds: f64, stdout: &str) -> Self {
+    pub(super) fn parse(label: &str, wall_seconds: f64, stdout: &str) -> Self {
         let mut times = Self { label: label.to_owned(), wall_seconds, ..Self::default() };
         let mut name = None;
         for line in stdout.lines() {
@@ -43,10 +43,7 @@ impl GuestTimes {
 
     /// Writes the file `LABEL.txt`: `total GUEST_SECONDS WALL_SECONDS`, then a line
     /// `NAME SECONDS` per test.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write(&self) -> Result<(), NodeError> {
+    pub(super) fn write(&self) -> Result<(), NodeError> {
         let path = directory().join(format!("{}.txt", self.label));
         fs::create_dir_all(directory()).map_err(NodeError::io(directory()))?;
         fs::write(&path, self.to_text()).map_err(NodeError::io(path))

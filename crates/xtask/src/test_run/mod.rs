@@ -111,6 +111,7 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
         let targets = timed("build", || Ok(targets::build()?))?;
         tools.map_or(Ok(()), join)?;
         let _beside = Beside::start(options.beside)?;
+        crate::node::times::clear();
         let plan = Plan::new(targets, options.all);
         let lints = wants(Step::Lints).then(|| scope.spawn(lints::run));
         let summary = test(&plan);

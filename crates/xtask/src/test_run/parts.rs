@@ -1,5 +1,7 @@
 //! Which tests of a target run where.
 
+use crate::grounds::{NEEDS_ALL_CPUS, NOT_ON_HOST};
+
 /// Arguments of the runs of one target, by queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
@@ -20,15 +22,22 @@ const TRACE: &str = "-p sched-trace --test kernel";
 /// Tests of images and releases.
 const IMAGE: &str = "-p xtask --test image";
 
-/// The runs of a target, by the arguments of `cargo test` that select it.
+/// The runs of a target, by the arguments of `cargo test` that select it. `all` adds the tests that
+/// only a release needs; those are marked `ignore`.
 pub(super) fn of(target: &str, all: bool) -> Parts {
-    let run = |words: &[&str]| vec![words.iter().map(|&word| word.to_owned()).collect()];
+    let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     match target {
         BINARY | TRACE => {
-            Parts { nodes: run(&["node::"]), host: run(&["--skip", "node::"]), ..Parts::default() }
+            let elsewhere = if all { &[] } else { NOT_ON_HOST };
+            let skip = ["node::"].iter().chain(elsewhere).chain(NEEDS_ALL_CPUS);
+            let host = skip.flat_map(|name| ["--skip", name]).map(str::to_owned).collect();
+            let nodes = words(if all { &["node::", "--include-ignored"] } else { &["node::"] });
+            let needs_all = target == BINARY && !NEEDS_ALL_CPUS.is_empty();
+            let all_cpus = needs_all.then(|| words(NEEDS_ALL_CPUS)).into_iter().collect();
+            Parts { nodes: vec![nodes], host: vec![host], all_cpus, ..Parts::default() }
         }
-        IMAGE if all => Parts { small: run(&["--include-ignored"]), ..Parts::default() },
-        _ => Parts { small: run(&[]), ..Parts::default() },
+        IMAGE if all => Parts { small: vec![words(&["--include-ignored"])], ..Parts::default() },
+        _ => Parts { small: vec![Vec::new()], ..Parts::default() },
     }
 }
 
@@ -40,7 +49,17 @@ mod tests {
     fn nodes_and_host_tests_are_apart() {
         let parts = of(BINARY, false);
         assert_eq!(parts.nodes, [["node::"]]);
-        assert_eq!(parts.host, [["--skip", "node::"]]);
+        assert_eq!(parts.host[0][..2], ["--skip", "node::"]);
+        assert!(NOT_ON_HOST.iter().all(|name| parts.host[0].iter().any(|word| word == name)));
         assert!(parts.small.is_empty());
+    }
+
+    #[test]
+    fn a_release_runs_every_kernel_test_on_the_host() {
+        let parts = of(BINARY, true);
+        assert!(!NOT_ON_HOST.iter().any(|name| parts.host[0].iter().any(|word| word == name)));
+        assert_eq!(parts.nodes, [["node::", "--include-ignored"]]);
+        assert_eq!(of(IMAGE, true).small, [["--include-ignored"]]);
+        assert_eq!(of(IMAGE, false).small, [Vec::<String>::new()]);
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use xtask::node::{CpuTopology, Forward, Guest, Node};
+use xtask::node::{Clock, CpuTopology, Forward, Guest, Node};
 
 use crate::support::binary;
 
@@ -36,6 +36,8 @@ impl Emulated {
 
 fn boot(host: SocketAddr) -> Guest {
     let node = Node {
+        // Prometheus scrapes it from outside of the guest.
+        clock: Clock::Real,
         // The workloads use less than two CPUs.
         cpus: CpuTopology { sockets: 1, cores: 4, threads: 1 },
         forward: Some(Forward { host, guest_port: PORT }),

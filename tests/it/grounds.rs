@@ -1,0 +1,60 @@
+//! What is tested where: each kernel test runs somewhere by default.
+
+use std::process::Command;
+
+use xtask::grounds::{self, Ground, KERNEL_TESTS, NEEDS_ALL_CPUS, NOT_ON_HOST};
+use xtask::workspace;
+
+/// Names of the tests of this binary.
+fn all_tests() -> Vec<String> {
+    let mut list = Command::new(std::env::current_exe().unwrap());
+    let output = list.args(["--list", "--format=terse"]).output().unwrap();
+    let names = String::from_utf8(output.stdout).unwrap();
+    names.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+}
+
+/// Names of the kernel tests of this binary, without the processes that some of them start.
+pub(crate) fn kernel_tests() -> Vec<String> {
+    let is_test = |test: &String| test.starts_with("kernel::") && !test.ends_with("_process");
+    all_tests().into_iter().filter(is_test).collect()
+}
+
+#[test]
+fn each_kernel_test_runs_on_some_ground() {
+    for test in kernel_tests() {
+        let row = grounds::of(&test)
+            .unwrap_or_else(|| panic!("{test}: add it to crates/xtask/src/grounds.rs"));
+        assert!(!row.grounds.is_empty(), "{test} runs nowhere: {row:?}");
+    }
+}
+
+#[test]
+fn each_row_is_that_of_a_test() {
+    let tests = all_tests();
+    for row in KERNEL_TESTS {
+        let is_its = |test: &String| grounds::of(test).is_some_and(|of| of.name == row.name);
+        assert!(tests.iter().any(is_its), "no test has the row {row:?}");
+        let rows = KERNEL_TESTS.iter().filter(|other| other.name == row.name);
+        assert_eq!(rows.count(), 1, "{row:?}");
+    }
+    for name in NEEDS_ALL_CPUS {
+        assert!(tests.iter().any(|test| test.starts_with(name)), "no test begins with {name}");
+    }
+}
+
+/// libtest's `--skip` leaves out each test whose name contains the text.
+#[test]
+fn what_the_host_skips_are_the_tests_without_it() {
+    for test in all_tests() {
+        let is_skipped = NOT_ON_HOST.iter().any(|name| test.contains(name));
+        let is_elsewhere = grounds::of(&test).is_some_and(|row| !row.is_on(Ground::Host));
+        assert_eq!(is_skipped, is_elsewhere, "{test}");
+    }
+}
+
+#[test]
+fn the_table_of_grounds_is_in_contributing() {
+    let page = std::fs::read_to_string(workspace::root().join(".github/CONTRIBUTING.md")).unwrap();
+    let table = grounds::table();
+    assert!(page.contains(&table), "put this into .github/CONTRIBUTING.md:\n{table}");
+}
