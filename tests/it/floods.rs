@@ -258,7 +258,7 @@ fn a_minute(agent: &Agent) -> Exposition {
     agent.after_ticks(100)
 }
 
-/// Prints the figures of deploy/docs/reliability.md, which has the command; needs a release build.
+/// Prints the figures of benches/README.md, which has the command; needs a release build.
 #[test]
 #[ignore = "takes three minutes, to print figures"]
 fn figures_beside_idle() {

@@ -333,7 +333,7 @@ fn an_agent_without_the_api_is_reported_with_the_remedy() {
     assert_eq!(output.status.code(), Some(69), "{errors}");
     let documented = "404 Not Found: not an agent of this version, or one with --ui=off";
     assert!(errors.contains(&format!("/api/v1/frame: {documented}")), "{errors}");
-    assert!(include_str!("../../deploy/docs/top.md").contains(documented));
+    assert!(include_str!("../../deploy/docs/views.md").contains(documented));
 }
 
 #[test]

@@ -183,7 +183,7 @@ fn steal_ns() -> u64 {
     stat.split_ascii_whitespace().nth(8).unwrap().parse::<u64>().unwrap() * 10_000_000
 }
 
-/// Renders the table of `deploy/docs/advice.md`.
+/// Renders the table of `benches/README.md`.
 fn table(rows: &[Row]) -> String {
     let mut text =
         String::from("| load | limit | periods | throttled | replay |\n|---|---|---|---|---|\n");

@@ -5,11 +5,22 @@ use std::process::Command;
 
 use timeline::{BYTES_PER_CONTAINER, BYTES_PER_PAIR, MAX_CONTAINERS, MAX_PAIRS};
 
-use super::{catalogue, deploy, output_of, read};
+use super::{catalogue, chart, deploy, output_of, read};
 use crate::support::binary;
 
 /// Maximum size of a picture, bytes.
 const LARGEST_PICTURE: u64 = 200_000;
+/// Pages next to `docs`, for users and for developers.
+const OTHER_PAGES: [&str; 4] = [
+    "../README.md",
+    "../.github/CONTRIBUTING.md",
+    "../.github/SECURITY.md",
+    "../benches/README.md",
+];
+/// Maximum number of lines of the README.
+const README_LINES: usize = 150;
+/// Maximum number of pages in `docs`: a new subject extends a page.
+const PAGES: usize = 22;
 
 /// Names of the files in a directory of deploy.
 fn file_names(directory: &str) -> Vec<String> {
@@ -20,8 +31,14 @@ fn file_names(directory: &str) -> Vec<String> {
 
 /// Path and text of each page.
 fn pages() -> Vec<(String, String)> {
-    let names = file_names("docs").into_iter().map(|name| format!("docs/{name}"));
-    let names: Vec<String> = names.chain(["../README.md".to_owned()]).collect();
+    let in_folder = |folder: &'static str| {
+        let names = file_names(folder).into_iter().filter(|name| name.ends_with(".md"));
+        names.map(move |name| format!("{folder}/{name}"))
+    };
+    let names: Vec<String> = in_folder("docs")
+        .chain(in_folder("evidence"))
+        .chain(OTHER_PAGES.map(str::to_owned))
+        .collect();
     assert!(names.len() > 5, "{names:?}");
     names.into_iter().map(|name| (name.clone(), read(&name))).collect()
 }
@@ -63,6 +80,54 @@ fn every_page_is_in_the_index() {
             "{name} is not in docs/README.md"
         );
     }
+}
+
+#[test]
+fn the_entrance_stays_short() {
+    let lines = read("../README.md").lines().count();
+    assert!(lines <= README_LINES, "{lines} lines in README.md");
+    let pages = file_names("docs");
+    assert!(pages.len() <= PAGES, "{} pages: {pages:?}", pages.len());
+}
+
+/// Values of `--set` in each command of the text that installs or upgrades the chart.
+fn helm_values(text: &str) -> Vec<Vec<String>> {
+    let text = text.replace("\\\n", " ").replace('"', "");
+    let commands = text.lines().map(str::trim_start).filter(|line| {
+        line.starts_with("helm install cpuwarden ") || line.starts_with("helm upgrade ")
+    });
+    let values = |command: &str| {
+        let values = command.split("--set ").skip(1);
+        values.map(|rest| rest.split_whitespace().next().unwrap_or_default().to_owned()).collect()
+    };
+    commands.map(values).collect()
+}
+
+#[test]
+fn the_chart_accepts_every_helm_command_of_a_page() {
+    let mut rendered = 0;
+    for (page, text) in pages() {
+        for values in helm_values(&text).into_iter().filter(|values| !values.is_empty()) {
+            let arguments: Vec<String> =
+                values.iter().map(|value| format!("--set={value}")).collect();
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let objects = chart::render(&arguments);
+            assert!(objects.contains("kind: DaemonSet"), "{page}: {values:?}");
+            rendered += 1;
+        }
+    }
+    assert!(rendered > 5, "{rendered} commands");
+}
+
+#[test]
+fn the_documented_command_for_the_traced_profile_traces() {
+    let wanted = ["profile=trace".to_owned()];
+    for page in ["docs/install.md", "docs/incident.md", "../README.md"] {
+        assert!(helm_values(&read(page)).iter().any(|values| *values == wanted), "{page}");
+    }
+    let traced = chart::render(&["--set=profile=trace"]);
+    assert!(traced.contains("add: [BPF, PERFMON]") && !traced.contains("CPUWARDEN_SCHED_TRACE"));
+    assert!(chart::render(&[]).contains("CPUWARDEN_SCHED_TRACE"), "the default does not trace");
 }
 
 #[test]
@@ -136,10 +201,10 @@ fn every_key_and_value_that_a_page_names_exists() {
 fn the_stated_memory_of_the_history_is_that_of_the_code() {
     let stated = |page: &str| read(page).replace('\n', " ").replace(',', "");
     let container = format!("{BYTES_PER_CONTAINER} bytes per container");
-    for page in ["docs/page.md", "docs/configuration.md"] {
+    for page in ["docs/views.md", "docs/configuration.md"] {
         assert!(stated(page).contains(&container), "{page}: {container}");
     }
-    let page = stated("docs/page.md");
+    let page = stated("docs/views.md");
     for text in [
         format!("for at most {MAX_CONTAINERS} containers"),
         format!("{BYTES_PER_PAIR} bytes per pair"),

@@ -1,4 +1,4 @@
-//! Evidence for pinning: the chart and the README show the measured figures.
+//! Evidence for pinning: the chart and the benchmarks' page show the measured figures.
 
 use std::fs;
 use std::process::Command;
@@ -69,10 +69,10 @@ fn invalid_results_are_rejected() {
 }
 
 #[test]
-fn the_chart_and_the_readme_show_the_results_that_are_kept() {
+fn the_chart_and_the_page_show_the_results_that_are_kept() {
     let results = read("evidence/pinning.txt");
     assert_eq!(draw(&results), read("evidence/pinning.svg"), "draw the chart again");
-    let readme = read("../README.md");
+    let page = read("../benches/README.md");
     let rows = results
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -82,6 +82,6 @@ fn the_chart_and_the_readme_show_the_results_that_are_kept() {
         let ms = |text: &str| format!("{:.2} ms", text.parse::<f64>().unwrap());
         let shown =
             format!("| {} | {} | {} | {rate} |", name.replace('+', " + "), ms(p50), ms(p99));
-        assert!(readme.contains(&shown), "{shown}");
+        assert!(page.contains(&shown), "{shown}");
     }
 }

@@ -16,7 +16,7 @@ use crate::{process, workspace};
 /// Maximum time for two pods to start and get advice, on an emulated node.
 const TIMEOUT: Duration = Duration::from_secs(600);
 const USER: &str = "system:serviceaccount:default:oncall";
-/// The rules of deploy/docs/kubectl.md in the namespace of the targets and in that of the agents.
+/// The rules of deploy/docs/views.md in the namespace of the targets and in that of the agents.
 const RULES: [(&str, &str); 2] = [
     (
         "default",
