@@ -1,4 +1,43 @@
-//! cpuwarden: the binary. Only start-up and shutdown.
+//! cpuwarden: an agent for the nodes of a Kubernetes cluster. It measures CPU throttling and
+//! contention every second.
+//!
+//! This crate is the binary: command line, configuration, start and shutdown. The map of the crates
+//! in `crates/`:
+//!
+//! ```text
+//! pure         kernel-text  kubepods  snapshot  api  placement  analysis  colocation
+//! ground       console  watchdog
+//! node         cgroupfs  cgroup-tree  runtimes  sampler  sched-trace
+//! peers        tls-client  apiserver  pod-sources  nri
+//! figures      metrics  timeline  advisor
+//! acting       state-dir  pinning  yielding  creation
+//! telling      reporting  endpoint
+//! development  testkit  kubelet-stub  corpus  xtask
+//! views        agent-client  top  replay  node-commands  kubectl-plugin  demo
+//! ```
+//!
+//! A crate uses only crates above it, or to its left on the same floor.
+//!
+//! | floor | work |
+//! |---|---|
+//! | pure | formats, rules, the model of a node ([snapshot]) and of the wire ([api]): values in, values out; no file, no network, no clock |
+//! | ground | what every command and thread shares: exit codes, log; progress, restarts |
+//! | node | reads cgroup files, `/proc`, `/sys` and the scheduler; publishes one snapshot per tick |
+//! | peers | kubelet, API server, container runtime |
+//! | figures | what is derived from snapshots: series, the last ten minutes and recordings, advice |
+//! | acting | changes pods; off by default |
+//! | telling | endpoint with metrics, page and API; log, Events, node condition |
+//! | views | terminal, recordings, kubectl, commands on the node, the demo |
+//!
+//! | question | answer |
+//! |---|---|
+//! | Where does a throttled second come from? | `cpu.stat`, parsed by [kernel-text](kernel_text), accumulated by the [sampler] in each tick, a field of the [snapshot]. [metrics], [timeline] and [advisor] read it from there |
+//! | Where would I add a cause of waits? | [sched-trace](sched_trace): the eBPF program and its counters. The value is a field of the [snapshot] and a row of [metrics] |
+//! | Who may write a cpuset? | [pinning] and [yielding], the only writers of cgroup files, with a checkpoint in [state-dir](state_dir). The container runtime also writes the CPUs with which [creation] answers it |
+//! | Who names a container? | [pod-sources](pod_sources) fetches the pods; [kubepods] joins them with cgroup paths |
+//! | Who decides, who acts? | [placement] plans and [pinning] writes; [colocation] decides and [yielding] writes; [analysis] finds and [advisor] publishes |
+//!
+//! `.github/CONTRIBUTING.md` has a row for each crate, the flow of one tick, and the threads.
 
 mod agent;
 mod best_effort;

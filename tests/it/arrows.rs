@@ -309,6 +309,28 @@ fn contributing_has_every_crate() {
     }
 }
 
+/// Crates in the order of the map at the start of `src/main.rs`, floor by floor.
+fn mapped() -> Vec<&'static str> {
+    let main = include_str!("../../src/main.rs");
+    let map = main.split("//! ```text").nth(1).unwrap().split("//! ```").next().unwrap();
+    let floors = map.lines().filter_map(|line| line.strip_prefix("//! "));
+    floors.flat_map(|floor| floor.split_whitespace().skip(1)).collect()
+}
+
+#[test]
+fn arrows_run_up_or_left_on_the_map() {
+    let mapped = mapped();
+    let names: BTreeSet<&str> = CRATES.iter().map(|krate| krate.name).collect();
+    let binary = BTreeSet::from(["cpuwarden"]);
+    assert_eq!(&names - &binary, mapped.iter().copied().collect(), "crates on the map");
+    let place = |name: &str| mapped.iter().position(|crate_name| *crate_name == name);
+    for krate in CRATES.iter().filter(|krate| krate.name != "cpuwarden") {
+        for used in krate.uses {
+            assert!(place(used) < place(krate.name), "{} uses {used}", krate.name);
+        }
+    }
+}
+
 #[test]
 fn pure_crates_use_no_crate_that_does_io() {
     let actual = manifests();
