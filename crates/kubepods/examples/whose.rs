@@ -31,12 +31,12 @@ fn samples() -> Vec<String> {
 
 fn describe(cgroup: &CgroupPath) -> String {
     let container = |what: &str, container: &ContainerCgroup| {
-        format!("{what} {} of {:?}", &container.id[..12], container.runtime)
+        format!("{what} {} ({:?})", &container.id[..12], container.runtime)
     };
     let what = match cgroup {
         CgroupPath::SystemPartition { .. } => "the system partition".to_owned(),
         CgroupPath::Qos { class, .. } => format!("the level {}", class.as_str()),
-        CgroupPath::Pod(_) => "a pod".to_owned(),
+        CgroupPath::Pod(_) => "the pod itself".to_owned(),
         CgroupPath::Container(of) => container("container", of),
         CgroupPath::Conmon(of) => container("the monitor of container", of),
         CgroupPath::Nested { container: of, below } => {
