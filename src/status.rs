@@ -30,7 +30,7 @@ impl AgentStatus for Status {
     }
 
     fn pod_sources(&self) -> Vec<SourceHealth> {
-        self.pods.status().into_iter().map(health).collect()
+        self.pods.status().iter().map(health).collect()
     }
 
     fn update_metrics(&self) {
@@ -55,7 +55,7 @@ impl AgentStatus for Status {
     }
 }
 
-fn health(status: SourceStatus) -> SourceHealth {
+fn health(status: &SourceStatus) -> SourceHealth {
     SourceHealth {
         source: status.source.as_str().to_owned(),
         up: status.up,

@@ -55,7 +55,6 @@ const MODULES: &[&str] = &[
     "pinning",
     "placement",
     "pod_sources",
-    "recording",
     "reporting",
     "runtimes",
     "rustls",
