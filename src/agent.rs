@@ -118,7 +118,6 @@ impl Agent {
         let pinning = crate::pinning::start(&shared, admission.clone())?;
         let sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
-        let scaled_quotas = sampler.scaled_quotas();
         let tracing = shared.start_trace(&published, &waits).await?;
         let history = History::start(config, &published, &shared.watchdog);
         let recording = recorder::start(config, history.as_ref(), &shared.metrics)
@@ -128,7 +127,7 @@ impl Agent {
         let (advisor, timeline) = (&advising.advisor, history.as_ref().map(History::timeline));
         let yielding = if is_agent {
             let advisor = advisor.clone();
-            crate::best_effort::start(&shared, &published, advisor, timeline, scaled_quotas)?
+            crate::best_effort::start(&shared, &published, advisor, timeline)?
         } else {
             Vec::new()
         };

@@ -9,7 +9,7 @@ use cgroupfs::Hierarchy;
 use colocation::Settings;
 use pinning::{DrainRequest, Exclusive};
 use reporting::ColocationReporter;
-use snapshot::{NodeSnapshot, Published, ScaledQuotas};
+use snapshot::{NodeSnapshot, Published};
 use timeline::Timeline;
 use watchdog::errors::chain;
 use watchdog::{JoinedThread, Part};
@@ -31,14 +31,9 @@ pub(crate) fn start(
     published: &Published<NodeSnapshot>,
     advisor: Advisor,
     timeline: Option<Timeline>,
-    scaled_quotas: Published<ScaledQuotas>,
 ) -> Result<Vec<JoinedThread>, Failure> {
     let Shared { config, hierarchy, pods, watchdog, .. } = shared;
-    let actor = ActorConfig {
-        resizes: shared.resizes.clone(),
-        scaled_quotas,
-        ..actor_config(config, hierarchy)
-    };
+    let actor = ActorConfig { resizes: shared.resizes.clone(), ..actor_config(config, hierarchy) };
     let is_restored = restore_leftovers(&actor);
     let mut threads = Vec::new();
     let is_enforcing = [actor.best_effort, actor.burst].contains(&Switch::Enforce);
@@ -156,13 +151,11 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
         },
         burst_settings: BurstSettings {
             most_percent: options.burst_percent,
-            quota_percent: options.burst_quota_percent,
             can_burst: yielding::has_burst(hierarchy),
             ..BurstSettings::default()
         },
         reserved: config.pinning.reserved.clone(),
         resizes: Resizes::default(),
-        scaled_quotas: Published::default(),
     }
 }
 

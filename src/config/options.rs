@@ -312,12 +312,6 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Co-location", value_name = "PERCENT", default_value = "75")]
     #[arg(within(1..=99_u64))]
     pub(crate) burst_percent: u64,
-    /// Maximum quota to which --burst scales a limit while the node has CPU to spare, percent of
-    /// the limit; only for pods that request it with the annotation koordinator.sh/cpuBurst. 100:
-    /// no quota is scaled
-    #[arg(long, help_heading = "Co-location", value_name = "PERCENT", default_value = "100")]
-    #[arg(within(100..=1000_u64))]
-    pub(crate) burst_quota_percent: u64,
 
     /// Log level: off, error, warn, info, debug or trace, optionally per module, e.g.
     /// sampler=debug,warn

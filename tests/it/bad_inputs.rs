@@ -88,7 +88,6 @@ const CASES: &[(&str, &str, i32, &str)] = &[
     ("burst", "on", BAD, "enforce"),
     ("burst-percent", "100", BAD, "1 to 99"),
     ("burst-percent", "0", BAD, "1 to 99"),
-    ("burst-quota-percent", "99", BAD, "100 to 1000"),
     ("numa-strategy", "best", BAD, "best"),
     ("state-dir", "$(STATE)", BAD, "STATE"),
     ("state-dir", "/etc/hostname", BAD, "not a directory"),

@@ -132,7 +132,6 @@ impl ContainerHistory {
             throttled_periods: has_quota.then(|| gained(|last_counters| last_counters.throttled)),
             period_ns: row.period_usec().map_or(0, |usec| usec * 1000),
             length_ns,
-            is_scaled: row.scaled_quota_usec.is_some(),
         };
         let before = self.watched;
         self.watched += Duration::from_nanos(length_ns);
@@ -373,10 +372,8 @@ impl Sums {
         let fade = |sum: &mut f64, gain: f64| *sum = *sum * keep + gain;
         fade(&mut self.seconds, seconds);
         fade(&mut self.used, window.used_ns as f64 / 1e9);
-        // A scaled quota's throttling is not the limit's.
-        let of_limit = |periods: Option<u64>| periods.filter(|_| !window.is_scaled).unwrap_or(0);
-        fade(&mut self.periods, of_limit(window.periods) as f64);
-        fade(&mut self.throttled, of_limit(window.throttled_periods) as f64);
+        fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
+        fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
         fade(&mut self.ancestor_throttled, ancestor_ns as f64 / 1e9);
         fade(&mut self.waits_seen, 0.0);
         fade(&mut self.contention, 0.0);

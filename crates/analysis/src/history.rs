@@ -138,7 +138,7 @@ impl History {
             let Some(bandwidth) = candidates.get(at) else { continue };
             let before = *state;
             let mut count = state.run(bandwidth, &demand);
-            if candidates.was_enough(at) && !window.is_throttled() && !window.is_scaled {
+            if candidates.was_enough(at) && !window.is_throttled() {
                 count.throttled_at_most = count.throttled;
             }
             self.is_idle &= *state == before;

@@ -23,8 +23,6 @@ pub struct Window {
     pub period_ns: u64,
     /// Time between the two readings, nanoseconds.
     pub length_ns: u64,
-    /// Whether the quota was above the limit: no throttling says nothing about the limit then.
-    pub is_scaled: bool,
 }
 
 impl Window {

@@ -157,15 +157,6 @@ fn a_limit_in_force_that_never_throttled_is_no_lower_bound() {
     assert_eq!(at_limit.throttled_at_most, 0);
 }
 
-#[test]
-fn a_limit_below_a_scaled_quota_is_unproven() {
-    let mut history = History::default();
-    let window = Window { is_scaled: true, ..window(300, Some(10)) };
-    (0..600).for_each(|_| history.push(&window, Some(0.4)));
-    let (_, at_limit) = history.limits().find(|&(cores, _)| cores == 0.4).unwrap();
-    assert!(at_limit.throttled_at_most > 0, "only the higher quota did not throttle");
-}
-
 /// A thread runs for 40 ms every 210 ms: at half a core with periods of 10 ms, each of its periods
 /// is throttled.
 #[test]

@@ -61,9 +61,6 @@ pub struct Colocation {
     /// Containers whose limit may burst.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bursts: Vec<ContainerName>,
-    /// Containers whose quota is scaled above their limit.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub scaled_quotas: Vec<ContainerName>,
 }
 
 /// State of best-effort pods.
@@ -103,12 +100,6 @@ impl Colocation {
     #[must_use]
     pub fn bursts(&self, row: &ContainerFrame) -> bool {
         contains(&self.bursts, row)
-    }
-
-    /// Whether the container's quota is scaled above its limit.
-    #[must_use]
-    pub fn is_scaled(&self, row: &ContainerFrame) -> bool {
-        contains(&self.scaled_quotas, row)
     }
 }
 

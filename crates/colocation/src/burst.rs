@@ -10,19 +10,19 @@ use serde::Deserialize;
 /// Annotation with which a pod's author requests burst.
 pub const BURST_ANNOTATION: &str = "koordinator.sh/cpuBurst";
 
-/// Policy of the annotation: CPU burst, quota scaling, both or neither.
+/// Policy of the annotation: CPU burst, a quota above the limit, both or neither.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BurstPolicy {
-    /// Neither burst nor scaling.
+    /// Neither.
     #[default]
     #[serde(alias = "")]
     None,
     /// CPU burst only (`cpu.max.burst`).
     CpuBurstOnly,
-    /// Quota scaling only.
+    /// Quota above the limit only.
     CfsQuotaBurstOnly,
-    /// CPU burst and quota scaling.
+    /// CPU burst and a quota above the limit.
     Auto,
 }
 
@@ -33,31 +33,20 @@ pub enum BurstPolicy {
 struct Annotation {
     policy: Option<BurstPolicy>,
     cpu_burst_percent: Option<u64>,
-    cfs_quota_burst_percent: Option<u64>,
-    cfs_quota_burst_period_seconds: Option<i64>,
 }
 
 /// A pod's request, from its annotation; the defaults are Koordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodBurst {
-    /// CPU burst, quota scaling, both or neither.
+    /// What the pod requests.
     pub policy: BurstPolicy,
     /// Requested burst, percent of the limit.
     pub cpu_burst_percent: u64,
-    /// Highest scaled quota, percent of the limit.
-    pub cfs_quota_burst_percent: u64,
-    /// Time for which the highest quota may last, seconds; -1 for any time.
-    pub cfs_quota_burst_period_seconds: i64,
 }
 
 impl Default for PodBurst {
     fn default() -> Self {
-        Self {
-            policy: BurstPolicy::None,
-            cpu_burst_percent: 1000,
-            cfs_quota_burst_percent: 300,
-            cfs_quota_burst_period_seconds: -1,
-        }
+        Self { policy: BurstPolicy::None, cpu_burst_percent: 1000 }
     }
 }
 
@@ -67,12 +56,6 @@ impl From<Annotation> for PodBurst {
         Self {
             policy: json.policy.unwrap_or(default.policy),
             cpu_burst_percent: json.cpu_burst_percent.unwrap_or(default.cpu_burst_percent),
-            cfs_quota_burst_percent: json
-                .cfs_quota_burst_percent
-                .unwrap_or(default.cfs_quota_burst_percent),
-            cfs_quota_burst_period_seconds: json
-                .cfs_quota_burst_period_seconds
-                .unwrap_or(default.cfs_quota_burst_period_seconds),
         }
     }
 }
@@ -83,41 +66,24 @@ pub enum AnnotationError {
     /// Not the JSON of a `CPUBurstConfig`.
     #[error("annotation {BURST_ANNOTATION}: {0}")]
     Json(#[from] serde_json::Error),
-    /// A number that Koordinator's webhook rejects too.
-    #[error("annotation {BURST_ANNOTATION}: {field} is {value}, expected {expected}")]
-    Range {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: i64,
-        /// The accepted values.
-        expected: &'static str,
-    },
+    /// A burst that Koordinator's webhook rejects too.
+    #[error("annotation {BURST_ANNOTATION}: cpuBurstPercent is {0}, expected 0 to 10000")]
+    Percent(u64),
 }
 
 impl PodBurst {
     /// Parses the annotation's JSON (`CPUBurstConfig`). Unknown fields are ignored, as Koordinator
-    /// does.
+    /// does, and those of `cfsQuotaBurst`.
     ///
     /// # Errors
-    /// Invalid JSON, an unknown policy, or a number out of range.
+    /// Invalid JSON, an unknown policy, or a percentage out of range.
     pub fn parse(json: &str) -> Result<Self, AnnotationError> {
         let json: Option<Annotation> = serde_json::from_str(json)?;
         let parsed = Self::from(json.unwrap_or_default());
-        let range = |field, value, expected| Err(AnnotationError::Range { field, value, expected });
-        if parsed.cpu_burst_percent > 10_000 {
-            let value = i64::try_from(parsed.cpu_burst_percent).unwrap_or(i64::MAX);
-            return range("cpuBurstPercent", value, "0 to 10000");
+        match parsed.cpu_burst_percent {
+            0..=10_000 => Ok(parsed),
+            percent => Err(AnnotationError::Percent(percent)),
         }
-        if parsed.cfs_quota_burst_percent < 100 {
-            let value = parsed.cfs_quota_burst_percent as i64;
-            return range("cfsQuotaBurstPercent", value, "at least 100");
-        }
-        if parsed.cfs_quota_burst_period_seconds < -1 {
-            let value = parsed.cfs_quota_burst_period_seconds;
-            return range("cfsQuotaBurstPeriodSeconds", value, "-1 or more");
-        }
-        Ok(parsed)
     }
 
     /// Whether the pod may have a `cpu.max.burst`.
@@ -126,9 +92,9 @@ impl PodBurst {
         matches!(self.policy, BurstPolicy::CpuBurstOnly | BurstPolicy::Auto)
     }
 
-    /// Whether the pod's quota may be scaled.
+    /// Whether the pod requests a quota above its limit, which is not offered.
     #[must_use]
-    pub const fn may_scale(&self) -> bool {
+    pub const fn wants_more_quota(&self) -> bool {
         matches!(self.policy, BurstPolicy::CfsQuotaBurstOnly | BurstPolicy::Auto)
     }
 }

@@ -13,7 +13,6 @@ mod controller;
 mod cpus;
 mod harm;
 mod interference;
-mod scaling;
 mod shares;
 mod usage;
 mod waits;
@@ -27,6 +26,5 @@ pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transit
 pub use cpus::keep_cpus;
 pub use harm::{Harm, HarmMeter};
 pub use interference::{Aggressor, Cause, Pair, PairMeter, Suggestion, Suggestions};
-pub use scaling::{Overload, QuotaScaler, Scaling, ScalingSettings, overload};
 pub use shares::share_cores;
 pub use usage::ContainerUsage;

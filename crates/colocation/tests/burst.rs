@@ -1,26 +1,21 @@
-//! Burst values and quota scaling.
-
-use std::time::Duration;
+//! Burst values.
 
 use colocation::{
-    BurstLimits, BurstPolicy, Candidate, Ineligible, Overload, PodBurst, QuotaScaler, Scaling,
-    ScalingSettings, burst_usec, burst_usec_before_resize, eligible, overload,
+    BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst, burst_usec,
+    burst_usec_before_resize, eligible,
 };
 use proptest::prelude::*;
 
 #[test]
 fn annotations_are_parsed_with_koordinators_defaults() {
     let parsed = PodBurst::parse(r#"{"policy":"auto","cpuBurstPercent":50,"future":1}"#).unwrap();
-    assert_eq!(
-        parsed,
-        PodBurst { policy: BurstPolicy::Auto, cpu_burst_percent: 50, ..PodBurst::default() }
-    );
-    assert!(parsed.may_burst() && parsed.may_scale());
-    for (policy, burst, scale) in
+    assert_eq!(parsed, PodBurst { policy: BurstPolicy::Auto, cpu_burst_percent: 50 });
+    assert!(parsed.may_burst() && parsed.wants_more_quota());
+    for (policy, burst, more) in
         [("none", false, false), ("cpuBurstOnly", true, false), ("cfsQuotaBurstOnly", false, true)]
     {
         let parsed = PodBurst::parse(&format!(r#"{{"policy":"{policy}"}}"#)).unwrap();
-        assert_eq!((parsed.may_burst(), parsed.may_scale()), (burst, scale), "{policy}");
+        assert_eq!((parsed.may_burst(), parsed.wants_more_quota()), (burst, more), "{policy}");
     }
     assert_eq!(PodBurst::parse("{}").unwrap().policy, BurstPolicy::None);
 }
@@ -32,7 +27,7 @@ fn null_is_unset_and_an_empty_policy_is_none() {
         "null",
         r#"{"policy":""}"#,
         r#"{"policy":null,"cpuBurstPercent":null}"#,
-        r#"{"cfsQuotaBurstPercent":null,"cfsQuotaBurstPeriodSeconds":null}"#,
+        r#"{"cfsQuotaBurstPercent":300,"cfsQuotaBurstPeriodSeconds":-1}"#,
     ] {
         assert_eq!(PodBurst::parse(json).unwrap(), PodBurst::default(), "{json}");
     }
@@ -45,8 +40,6 @@ fn wrong_annotations_name_the_field_and_the_accepted_values() {
         (r#"{"policy":"always"}"#, "cpuBurstOnly"),
         (r#"{"cpuBurstPercent":-1}"#, "invalid value"),
         (r#"{"cpuBurstPercent":20000}"#, "cpuBurstPercent is 20000, expected 0 to 10000"),
-        (r#"{"cfsQuotaBurstPercent":99}"#, "cfsQuotaBurstPercent is 99, expected at least 100"),
-        (r#"{"cfsQuotaBurstPeriodSeconds":-2}"#, "expected -1 or more"),
     ] {
         let error = PodBurst::parse(json).unwrap_err().to_string();
         assert!(error.starts_with("annotation koordinator.sh/cpuBurst: "), "{error}");
@@ -97,50 +90,6 @@ fn only_idle_containers_that_their_own_quota_throttles_get_burst() {
     }
 }
 
-#[test]
-fn quotas_scale_up_while_the_node_is_idle_and_down_when_it_is_not() {
-    let settings = ScalingSettings { most_percent: 300, period: None };
-    let mut scaler = QuotaScaler::new(settings, 0.0);
-    let mut tick = |throttled, overload, current| {
-        scaler.tick(Duration::from_secs(1), 1.0, throttled, overload, 10_000, current)
-    };
-    assert_eq!(tick(true, Overload::Idle, 10_000), Scaling::Up(12_000));
-    assert_eq!(tick(true, Overload::Idle, 29_000), Scaling::Up(30_000), "the highest quota");
-    assert_eq!(tick(false, Overload::Idle, 12_000), Scaling::Keep);
-    assert_eq!(tick(true, Overload::Cooling, 12_000), Scaling::Keep);
-    assert_eq!(tick(true, Overload::Overloaded, 30_000), Scaling::Down(24_000));
-    assert_eq!(tick(true, Overload::Overloaded, 11_000), Scaling::Down(10_000), "the limit");
-    assert_eq!(tick(true, Overload::Overloaded, 10_000), Scaling::Keep);
-}
-
-#[test]
-fn an_empty_bucket_ends_the_scaling() {
-    let settings = ScalingSettings { most_percent: 200, period: Some(Duration::from_secs(10)) };
-    let mut scaler = QuotaScaler::new(settings, 0.5);
-    let mut tick = |used, current| {
-        scaler.tick(Duration::from_secs(1), used, true, Overload::Idle, 10_000, current)
-    };
-    // Half of 10 limit-seconds, spent at one per second.
-    for second in 0..4 {
-        assert_eq!(tick(2.0, 10_000), Scaling::Up(12_000), "second {second}");
-    }
-    assert_eq!(tick(2.0, 20_000), Scaling::Down(16_000));
-    assert_eq!(tick(0.2, 10_000), Scaling::Up(12_000), "saved 0.8");
-}
-
-#[test]
-fn an_unknown_use_of_the_pool_counts_as_overload() {
-    for (used, state) in [
-        (Some(0.44), Overload::Idle),
-        (Some(0.46), Overload::Cooling),
-        (Some(0.5), Overload::Overloaded),
-        (None, Overload::Overloaded),
-        (Some(f64::NAN), Overload::Overloaded),
-    ] {
-        assert_eq!(overload(used, 0.5), state, "{used:?}");
-    }
-}
-
 proptest! {
     #[test]
     fn the_kernel_accepts_every_burst(quota in 1_000..10_000_000u64, percent in 0..20_000u64) {
@@ -153,29 +102,5 @@ proptest! {
     fn a_coming_quota_is_always_accepted(burst in 0..1_000_000u64, coming in 1_000..1_000_000u64) {
         let after = burst_usec_before_resize(burst, Some(coming)).unwrap_or(burst);
         prop_assert!(after < coming && after <= burst);
-    }
-
-    #[test]
-    fn scaled_quotas_stay_between_the_limit_and_the_maximum(
-        ticks in proptest::collection::vec((0.0..5.0f64, any::<bool>(), 0.0..1.0f64), 1..100),
-        base in 1_000..1_000_000u64, percent in 100..1000u64, period in 0..100u64,
-    ) {
-        let period = Some(Duration::from_secs(period)).filter(|period| !period.is_zero());
-        let mut scaler = QuotaScaler::new(ScalingSettings { most_percent: percent, period }, 0.3);
-        let mut quota = base;
-        for (used, throttled, pool) in ticks {
-            let state = overload(Some(pool), 0.5);
-            let second = Duration::from_secs(1);
-            let before = quota;
-            match scaler.tick(second, used, throttled, state, base, quota) {
-                Scaling::Up(to) => {
-                    prop_assert!(to > before && state == Overload::Idle && throttled);
-                    quota = to;
-                }
-                Scaling::Down(to) => { prop_assert!(to < before); quota = to; }
-                Scaling::Keep => {}
-            }
-            prop_assert!(quota >= base && quota <= base * percent / 100);
-        }
     }
 }

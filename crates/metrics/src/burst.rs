@@ -10,7 +10,6 @@ use crate::gauge_set::{GaugeSet, gauge, int_counter, int_gauge};
 pub struct BurstMetrics {
     enforcing: GaugeSet<IntGaugeVec>,
     bursts: GaugeSet<GaugeVec>,
-    scaled: GaugeSet<GaugeVec>,
     containers: GaugeSet<IntGaugeVec>,
     changes: IntCounterVec,
     writes: IntCounterVec,
@@ -21,7 +20,6 @@ impl BurstMetrics {
         Self {
             enforcing: GaugeSet::new(int_gauge(registry, &catalogue::BURST_ENFORCING)),
             bursts: GaugeSet::new(gauge(registry, &catalogue::CONTAINER_BURST_SECONDS)),
-            scaled: GaugeSet::new(gauge(registry, &catalogue::CONTAINER_SCALED_QUOTA_CORES)),
             containers: GaugeSet::new(int_gauge(registry, &catalogue::BURST_CONTAINERS)),
             changes: int_counter(registry, &catalogue::BURST_CHANGES_TOTAL),
             writes: int_counter(registry, &catalogue::BURST_WRITES_TOTAL),
@@ -41,11 +39,6 @@ impl BurstMetrics {
     /// Sets the bursts by namespace, pod and container, seconds per period.
     pub fn set_bursts<'a>(&self, bursts: impl Iterator<Item = ([&'a str; 3], f64)>) {
         keep(&self.bursts, bursts);
-    }
-
-    /// Sets the scaled quotas by namespace, pod and container, cores.
-    pub fn set_scaled_quotas<'a>(&self, quotas: impl Iterator<Item = ([&'a str; 3], f64)>) {
-        keep(&self.scaled, quotas);
     }
 
     /// Sets the number of containers by state.

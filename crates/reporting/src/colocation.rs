@@ -1,7 +1,7 @@
 //! Best-effort pods that yield CPU, and CPU limits that burst.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::{BestEffort, Colocation, ContainerName};
 use colocation::Step;
@@ -9,7 +9,7 @@ use metrics::AgentMetrics;
 use watchdog::Part;
 use yielding::{BestEffortReport, Mode, Report, Round, Writes};
 
-use crate::burst::{self, Bursts, ScaledQuotaEvents};
+use crate::burst::{self, Bursts};
 use crate::events::EventSender;
 
 /// Takes the state of co-location for the views.
@@ -26,7 +26,6 @@ pub struct ColocationReporter {
     steps: Steps,
     burst_seen: Seen,
     bursts: Bursts,
-    scaled_quotas: ScaledQuotaEvents,
 }
 
 impl ColocationReporter {
@@ -48,7 +47,6 @@ impl ColocationReporter {
             steps: Steps::default(),
             burst_seen: Seen::default(),
             bursts: Bursts::default(),
-            scaled_quotas: ScaledQuotaEvents::default(),
         }
     }
 
@@ -81,9 +79,6 @@ impl ColocationReporter {
                 for (one, burst) in self.bursts.next(report) {
                     events.burst([&one.namespace, &one.pod, &one.uid], &burst);
                 }
-                for (pod, change) in self.scaled_quotas.next(report, Instant::now()) {
-                    events.burst(pod, &change);
-                }
             }
         }
     }
@@ -101,13 +96,11 @@ fn colocation(report: &Report) -> Colocation {
         uid: uid.to_owned(),
         container: container.to_owned(),
     };
-    let bursts = written.clone().flat_map(|report| &report.containers);
-    let scaled = written.flat_map(|report| &report.scaled);
+    let bursts = written.flat_map(|report| &report.containers);
     Colocation {
         best_effort,
         yields: restricted.map(ToString::to_string).collect(),
         bursts: bursts.map(|one| name(&one.uid, &one.container)).collect(),
-        scaled_quotas: scaled.map(|one| name(&one.uid, &one.container)).collect(),
     }
 }
 

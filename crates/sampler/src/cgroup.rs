@@ -6,9 +6,9 @@ use std::time::Instant;
 
 pub(crate) use cgroup_tree::CgroupId;
 use cgroup_tree::Role;
-use kernel_text::{Bandwidth, CpuPressure, CpuStat, Quota};
+use kernel_text::{Bandwidth, CpuPressure, CpuStat};
 use kubepods::path::{CgroupPath, Driver, QosClass};
-use snapshot::{CfsTotals, CpuLimit, CpuWeight, Limit, Published, ScaledQuotas};
+use snapshot::{CfsTotals, CpuLimit, CpuWeight, Limit};
 
 use crate::budget::DescriptorBudget;
 use crate::contention::ThrottledTime;
@@ -211,14 +211,8 @@ impl Cgroup {
     }
 
     /// Applies the reading of a tick: stores the gauges and returns the increments of the counters.
-    pub(crate) fn take(
-        &mut self,
-        reading: &TickReading,
-        above: PathQuota,
-        scaled: &Published<ScaledQuotas>,
-        now: Instant,
-    ) -> Deltas {
-        self.settings.take(reading, &self.relative, scaled);
+    pub(crate) fn take(&mut self, reading: &TickReading, above: PathQuota, now: Instant) -> Deltas {
+        self.settings.take(reading);
         let limit = self.settings.cpu_limit();
         let periods = reading.stat.field(|stat| stat.nr_periods);
         self.activity.had_quota |=
@@ -254,10 +248,8 @@ impl Cgroup {
 /// Settings of a cgroup, as last read.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
-    /// Quota and period by the limit.
+    /// Quota and period.
     pub(crate) bandwidth: Value<Bandwidth>,
-    /// Quota in force while the agent keeps it above the limit, microseconds.
-    pub(crate) scaled_quota_usec: Option<u64>,
     pub(crate) weight: Value<CpuWeight>,
 }
 
@@ -271,16 +263,9 @@ impl Settings {
         }
     }
 
-    /// Stores the settings that were read of the cgroup at `path`. A scaled quota counts as the one
-    /// that it replaces.
-    fn take(&mut self, reading: &TickReading, path: &str, scaled: &Published<ScaledQuotas>) {
-        let by_limit = reading.bandwidth.map(|found| {
-            let limit_usec = |quota_usec: u64| scaled.latest().limit_usec(path, quota_usec);
-            let limit_usec = found.quota.usec().and_then(limit_usec);
-            self.scaled_quota_usec = limit_usec.and(found.quota.usec());
-            Bandwidth { quota: limit_usec.map_or(found.quota, Quota::Usec), ..found }
-        });
-        self.bandwidth.update(by_limit);
+    /// Stores the settings that were read.
+    fn take(&mut self, reading: &TickReading) {
+        self.bandwidth.update(reading.bandwidth);
         self.weight.update(reading.weight);
     }
 }

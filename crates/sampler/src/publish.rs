@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snapshot::{NodeSnapshot, NodeWaits, Published, ScaledQuotas};
+use snapshot::{NodeSnapshot, NodeWaits, Published};
 
 /// The writer: fills a snapshot that no consumer holds any more.
 #[derive(Debug, Default)]
@@ -11,8 +11,6 @@ pub(crate) struct SnapshotPublisher {
     spare: Vec<Arc<NodeSnapshot>>,
     /// Waits for the next snapshot.
     waits: Published<NodeWaits>,
-    /// Quotas that the agent keeps above limits.
-    scaled: Published<ScaledQuotas>,
 }
 
 impl SnapshotPublisher {
@@ -23,11 +21,6 @@ impl SnapshotPublisher {
     /// Slot for the waits that the next snapshot publishes.
     pub(crate) fn waits(&self) -> Published<NodeWaits> {
         self.waits.clone()
-    }
-
-    /// Slot for the quotas that the agent keeps above limits.
-    pub(crate) fn scaled(&self) -> &Published<ScaledQuotas> {
-        &self.scaled
     }
 
     /// Lets `fill` overwrite an older snapshot, which keeps its buffers, and publishes it.

@@ -21,7 +21,7 @@ use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::Hierarchy;
 use kernel_text::WeightRule;
 use kubepods::PodNames;
-use snapshot::{NodeSnapshot, NodeWaits, Published, ScaledQuotas};
+use snapshot::{NodeSnapshot, NodeWaits, Published};
 
 use crate::budget::DescriptorBudget;
 use crate::publish::SnapshotPublisher;
@@ -128,12 +128,6 @@ impl Sampler {
     #[must_use]
     pub fn waits(&self) -> Published<NodeWaits> {
         self.publisher.waits()
-    }
-
-    /// Slot for the quotas that the agent keeps above limits: rows have the limit instead.
-    #[must_use]
-    pub fn scaled_quotas(&self) -> Published<ScaledQuotas> {
-        self.publisher.scaled().clone()
     }
 
     /// Time between ticks.

@@ -5,13 +5,11 @@
 #[allow(dead_code, reason = "each test uses a part")]
 mod support;
 
-use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sampler::Sampler;
-use snapshot::{ContainerRow, Limit, ScaledQuota, ScaledQuotas};
+use snapshot::{ContainerRow, Limit};
 use support::{NoNames, Node};
 
 const POD: &str = "kubelet/kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
@@ -37,36 +35,6 @@ fn the_period_is_that_of_the_lowest_quota() {
     node.tick();
     let expected = [(0.1, 10_000), (0.1, 10_000), (0.2, 100_000), (0.2, 10_000)];
     assert_eq!(limits(&node), expected.map(|(cores, usec)| (Some(cores), Some(usec))));
-}
-
-#[test]
-fn the_limit_is_the_quota_that_a_scaled_one_replaces() {
-    let mut node = Node::new(1);
-    let container = node.container(0);
-    let path = |cgroup: &Path| cgroup.strip_prefix(node.root()).unwrap().to_owned();
-    let pod = container.parent().unwrap();
-    let scaled = |quotas_usec: [u64; 2]| ScaledQuota {
-        limit_usec: quotas_usec[0],
-        quotas_usec: quotas_usec[1..].to_vec(),
-    };
-    let all = HashMap::from([
-        (path(&container), scaled([10_000, 12_000])),
-        (path(pod), scaled([15_000, 17_000])),
-    ]);
-    node.sampler.scaled_quotas().publish(ScaledQuotas(all));
-    fs::write(pod.join("cpu.max"), "17000 100000\n").unwrap();
-    fs::write(container.join("cpu.max"), "12000 100000\n").unwrap();
-    node.tick();
-    let quotas = |node: &Node| {
-        let latest = node.latest();
-        let (row, pod) = (&latest.containers[0], &latest.pods[0]);
-        (row.own_limit_cores(), row.scaled_quota_usec, row.cpu_limit.cores(), pod.cpu_limit.cores())
-    };
-    assert_eq!(quotas(&node), (Some(0.1), Some(12_000), Some(0.1), Some(0.15)));
-    // By another program.
-    fs::write(container.join("cpu.max"), "13000 100000\n").unwrap();
-    node.tick();
-    assert_eq!(quotas(&node), (Some(0.13), None, Some(0.13), Some(0.15)));
 }
 
 #[test]

@@ -10,7 +10,6 @@ pub mod labels;
 mod limit;
 mod node;
 mod published;
-mod scaled;
 mod waits;
 
 pub use kernel_text::{Bandwidth, CpuPlace, CpuTimes, Quota, WeightRule};
@@ -21,7 +20,6 @@ pub use node::{
     SpecRow, Threads, WINDOW, WINDOW_BUCKETS, WindowHistogram, ends_window,
 };
 pub use published::Published;
-pub use scaled::{ScaledQuota, ScaledQuotas};
 pub use waits::{
     ContainerWaits, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, NodeWaits, PressureRow,
     PressureScope, STALL_BOUNDS_NS, SmtShares, TraceMode, TraceRow,

@@ -175,7 +175,7 @@ pub struct ContainerRow {
     /// quota.
     pub windows: Option<WindowHistogram>,
     /// Lowest CPU limit of the container and its ancestors; the container's own if two are equally
-    /// low. A scaled quota counts as the one that it replaces.
+    /// low.
     pub cpu_limit: Limit<CpuLimit>,
     /// CPU request of the pod spec, cores.
     pub request_cores: Option<f64>,
@@ -183,11 +183,8 @@ pub struct ContainerRow {
     pub weight: Option<CpuWeight>,
     /// The node's conversion rule between v1 shares and v2 weight.
     pub weight_rule: WeightRule,
-    /// Quota of the container's own cgroup by its limit, and its CFS period; `None` until they were
-    /// read.
+    /// Quota of the container's own cgroup, and its CFS period; `None` until they were read.
     pub bandwidth: Option<Bandwidth>,
-    /// Quota in force, microseconds, while cpuwarden keeps it above the limit.
-    pub scaled_quota_usec: Option<u64>,
     /// Path of the cgroup that fed it last, below the mount: `kubepods/burstable/pod…/…`.
     pub cgroup: Option<Arc<str>>,
     /// PSI `some` of `cpu.pressure`, nanoseconds.

@@ -6,11 +6,10 @@ use std::time::Instant;
 use cgroupfs::{Hierarchy, node};
 use colocation::Settings;
 use kernel_text::CpuSet;
-use snapshot::{Published, ScaledQuotas};
 
 use crate::Error;
 use crate::best_effort::{BestEffortReport, Yielding};
-use crate::budget::{Class, Node, UsageMeter};
+use crate::budget::{Node, UsageMeter};
 use crate::burst::{BurstReport, BurstSettings, Bursts};
 use crate::inputs::Inputs;
 use crate::resize::Resizes;
@@ -63,8 +62,6 @@ pub struct ActorConfig {
     pub reserved: CpuSet,
     /// Resizes of containers, from the container runtime.
     pub resizes: Resizes,
-    /// Slot for the scaled quotas, for readers of cgroups.
-    pub scaled_quotas: Published<ScaledQuotas>,
 }
 
 impl ActorConfig {
@@ -126,12 +123,8 @@ impl Actor {
         let usage = self.usage.read(
             &config.hierarchy,
             &inputs.snapshot,
-            &Node {
-                cpus: &cpus,
-                exclusive: &inputs.exclusive,
-                reserved: config.reserved.len() as f64,
-            },
-            |row| Class::of(row, &best_effort, &inputs.exclusive_pods),
+            Node { cpus: cpus.len() as f64, reserved: config.reserved.len() as f64 },
+            |row| best_effort.contains(&row.identity.namespace, &row.identity.pod),
         );
         let mut wanted = RequiredValues::new();
         let mut yielded = (config.best_effort != Switch::Off).then(|| {
@@ -143,8 +136,7 @@ impl Actor {
         });
         let mut burst = (config.burst != Switch::Off).then(|| {
             let mode = self.writer.mode(config, Feature::Burst, now, inputs.draining);
-            let (report, more) =
-                self.bursts.pass(config, now, inputs, usage.shared, mode, &self.writer);
+            let (report, more) = self.bursts.pass(config, inputs, mode);
             wanted.extend(more);
             report
         });

@@ -1,17 +1,14 @@
 //! Use of the node's CPUs, and the budget of best-effort pods: koordlet's utilization rule, for
 //! when waits are not traced.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use cgroupfs::{Hierarchy, control};
 use colocation::{ContainerUsage, NodeUsage, budget_cores};
-use kernel_text::{CgroupVersion, CpuSet};
-use kubepods::PodName;
-use snapshot::{ContainerIdentity, ContainerRow, NodeSnapshot};
-
-use crate::pods::BestEffort;
+use kernel_text::CgroupVersion;
+use snapshot::{ContainerRow, NodeSnapshot};
 
 /// Share of the node that everything together may use, as in koordlet.
 const THRESHOLD: f64 = 0.65;
@@ -26,45 +23,16 @@ pub(crate) fn budget(usage: &NodeUsage) -> f64 {
 pub(crate) struct Usage {
     /// Use of the node; `None` if it was not measured.
     pub(crate) node: Option<NodeUsage>,
-    /// Share in use of the CPUs that are not exclusive; `None` if it was not measured.
-    pub(crate) shared: Option<f64>,
     /// Use of each best-effort pod by its cgroup, cores; empty if it was not measured.
     pub(crate) best_effort: HashMap<PathBuf, f64>,
 }
 
-/// The node's CPUs.
-pub(crate) struct Node<'a> {
-    pub(crate) cpus: &'a CpuSet,
-    /// CPUs that containers have exclusively.
-    pub(crate) exclusive: &'a CpuSet,
-    /// Number of CPUs reserved for the host.
+/// Numbers of the node's CPUs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Node {
+    pub(crate) cpus: f64,
+    /// CPUs reserved for the host.
     pub(crate) reserved: f64,
-}
-
-/// Part of the node's use to which a container belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    BestEffort,
-    /// A container with exclusive CPUs.
-    Exclusive,
-    Other,
-}
-
-impl Class {
-    pub(crate) fn of(
-        row: &ContainerRow,
-        best_effort: &BestEffort,
-        exclusive: &HashSet<PodName>,
-    ) -> Self {
-        let ContainerIdentity { namespace, pod, .. } = &*row.identity;
-        if best_effort.contains(namespace, pod) {
-            Self::BestEffort
-        } else if exclusive.contains(&(namespace.as_str().into(), pod.as_str().into())) {
-            Self::Exclusive
-        } else {
-            Self::Other
-        }
-    }
 }
 
 /// Turns counters into the use per tick.
@@ -82,8 +50,8 @@ impl UsageMeter {
         &mut self,
         hierarchy: &Hierarchy,
         snapshot: &NodeSnapshot,
-        node: &Node<'_>,
-        class: impl Fn(&ContainerRow) -> Class,
+        node: Node,
+        is_best_effort: impl Fn(&ContainerRow) -> bool,
     ) -> Usage {
         let mut usage = Usage::default();
         let Some(now) = snapshot.read_at else { return usage };
@@ -96,33 +64,28 @@ impl UsageMeter {
         let elapsed = before.and_then(|(then, _)| now.checked_duration_since(then));
         let Some(elapsed) = elapsed.filter(|time| !time.is_zero()) else { return usage };
         let cores = |used_ns: u64| used_ns as f64 / elapsed.as_nanos() as f64;
-        let (mut pods, mut best_effort, mut exclusive) = (0, 0, 0);
+        let (mut pods, mut best_effort) = (0, 0);
         for (row, used_ns) in containers {
             pods += used_ns;
-            match class(row) {
-                Class::BestEffort => {
-                    best_effort += used_ns;
-                    if let Some(pod) = pod_cgroup(row) {
-                        *usage.best_effort.entry(pod).or_default() += cores(used_ns);
-                    }
-                }
-                Class::Exclusive => exclusive += used_ns,
-                Class::Other => {}
+            if !is_best_effort(row) {
+                continue;
+            }
+            best_effort += used_ns;
+            if let Some(pod) = pod_cgroup(row) {
+                *usage.best_effort.entry(pod).or_default() += cores(used_ns);
             }
         }
         let used = node_ns.zip(before.and_then(|(_, before)| before));
-        let Some(used) = used.map(|(now, before)| cores(now.saturating_sub(before))) else {
-            return usage;
-        };
-        let shared = node.cpus.difference(node.exclusive).len() as f64;
-        usage.shared = (shared > 0.0).then(|| (used - cores(exclusive)).max(0.0) / shared);
-        usage.node = Some(NodeUsage {
-            capacity: node.cpus.len() as f64,
-            node: used,
-            // A container that was found late brings CPU time from before this interval along.
-            pods: cores(pods).min(used),
-            best_effort: cores(best_effort).min(used),
-            reserved: node.reserved,
+        usage.node = used.map(|(now, before)| {
+            let used = cores(now.saturating_sub(before));
+            NodeUsage {
+                capacity: node.cpus,
+                node: used,
+                // A container that was found late brings CPU time from before this interval along.
+                pods: cores(pods).min(used),
+                best_effort: cores(best_effort).min(used),
+                reserved: node.reserved,
+            }
         });
         usage
     }
@@ -152,6 +115,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use snapshot::ContainerIdentity;
+
     use super::*;
     use crate::testing::hierarchy;
 
@@ -176,11 +141,6 @@ mod tests {
 
     /// As [`uses`], with the second of the snapshot of each pass.
     fn uses_at(passes: Vec<(u64, u64, Vec<ContainerRow>)>) -> Vec<Option<NodeUsage>> {
-        readings(passes).into_iter().map(|usage| usage.node).collect()
-    }
-
-    /// The CPUs 8 and 9 are those of the pods named `own`.
-    fn readings(passes: Vec<(u64, u64, Vec<ContainerRow>)>) -> Vec<Usage> {
         let dir = tempfile::tempdir().unwrap();
         let hierarchy = hierarchy(CgroupVersion::V2, dir.path());
         let (mut meter, start) = (UsageMeter::default(), Instant::now());
@@ -189,16 +149,9 @@ mod tests {
             fs::write(dir.path().join("cpu.stat"), stat).unwrap();
             let read_at = Some(start + Duration::from_secs(second));
             let snapshot = NodeSnapshot { read_at, containers, ..NodeSnapshot::default() };
-            let node = Node {
-                cpus: &"0-9".parse().unwrap(),
-                exclusive: &"8-9".parse().unwrap(),
-                reserved: 0.0,
-            };
-            meter.read(&hierarchy, &snapshot, &node, |row| match &*row.identity.pod {
-                pod if pod.starts_with("be") => Class::BestEffort,
-                "own" => Class::Exclusive,
-                _ => Class::Other,
-            })
+            let node = Node { cpus: 10.0, reserved: 0.0 };
+            let is_best_effort = |row: &ContainerRow| row.identity.pod.starts_with("be");
+            meter.read(&hierarchy, &snapshot, node, is_best_effort).node
         };
         passes.into_iter().map(read).collect()
     }
@@ -216,13 +169,6 @@ mod tests {
         let used = use_of[3].unwrap();
         assert_eq!((used.node, used.pods), (4.0, 3.0), "of three seconds");
         assert_eq!([use_of[1], use_of[2], use_of[4]], [None; 3]);
-    }
-
-    #[test]
-    fn exclusive_cpus_and_their_use_are_no_part_of_the_shared_cpus() {
-        let rows = |own, cart| vec![row("own", own), row("cart", cart)];
-        let use_of = readings(vec![(0, 0, rows(0, 0)), (1, 6_000, rows(2_000, 3_000))]);
-        assert_eq!([use_of[0].shared, use_of[1].shared], [None, Some(0.5)], "4 cores of 8 CPUs");
     }
 
     #[test]

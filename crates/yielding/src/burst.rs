@@ -1,32 +1,30 @@
 //! CPU limits that burst: which containers, how much, and the values that this needs.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
-use std::time::Instant;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 use analysis::BurstForecast;
 use api::OBJECTIVE;
 use cgroupfs::Hierarchy;
-use colocation::{BurstLimits, Candidate, Ineligible, PodBurst, burst_usec, eligible};
+use colocation::{BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst, burst_usec, eligible};
 use kubepods::model::{Container, Pod};
 use snapshot::ContainerRow;
 
 use crate::actor::{ActorConfig, Mode};
 use crate::inputs::Inputs;
 use crate::pods::is_best_effort;
-use crate::scale::{Measured, Scalable, ScalePass, Scaling};
-use crate::scale_report::{self, ScaledContainer};
 use crate::setting::{Kind, QuotaSetting};
 use crate::want::{MIN_QUOTA_USEC, Want};
-use crate::writer::{RequiredValues, Writer, Writes};
+use crate::writer::{RequiredValues, Writes};
+
+/// Reason for [`BurstChange::Rejected`].
+const NOT_OFFERED: &str = "not_offered";
 
 /// Settings of burst.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BurstSettings {
     /// Maximum burst, percent of the quota, below 100.
     pub most_percent: u64,
-    /// Maximum scaled quota, percent of the limit; 100 scales no quota.
-    pub quota_percent: u64,
     /// Conditions for burst.
     pub limits: BurstLimits,
     /// Whether the kernel has CPU burst.
@@ -36,7 +34,7 @@ pub struct BurstSettings {
 impl Default for BurstSettings {
     fn default() -> Self {
         let limits = BurstLimits::default();
-        Self { most_percent: 75, quota_percent: 100, limits, can_burst: true }
+        Self { most_percent: 75, limits, can_burst: true }
     }
 }
 
@@ -75,13 +73,8 @@ pub enum BurstChange {
     },
     /// End of the burst, with its reason.
     Ended(&'static str),
-    /// The quota is scaled above the limit.
-    Scaled {
-        /// Quota, percent of the limit.
-        percent: u64,
-    },
-    /// The quota is the limit again, with the reason.
-    Unscaled(&'static str),
+    /// The annotation requests a quota above the limit, which is not offered: reported once.
+    Rejected,
 }
 
 impl BurstChange {
@@ -91,8 +84,7 @@ impl BurstChange {
         match self {
             Self::Raised { .. } => ["raise", "throttled"],
             Self::Ended(reason) => ["end", reason],
-            Self::Scaled { .. } => ["scale", "throttled"],
-            Self::Unscaled(reason) => ["unscale", reason],
+            Self::Rejected => ["reject", NOT_OFFERED],
         }
     }
 }
@@ -104,12 +96,9 @@ pub struct BurstReport {
     pub mode: Mode,
     /// Containers that burst, or would burst.
     pub containers: Vec<Bursting>,
-    /// Containers whose quota is scaled, or would be.
-    pub scaled: Vec<ScaledContainer>,
     /// Number of containers without burst, by reason.
     pub others: BTreeMap<&'static str, usize>,
-    /// Changes in this pass: of bursts with the container before an end and after a raise, and of
-    /// scaled quotas.
+    /// Changes in this pass, with the container before an end and after a raise.
     pub changes: Vec<(Bursting, BurstChange)>,
     /// The writes.
     pub writes: Writes,
@@ -121,12 +110,13 @@ pub(crate) struct Bursts {
     settings: BurstSettings,
     /// Containers with burst, by the runtime's id.
     in_force: HashMap<String, Bursting>,
-    scaling: Scaling,
+    /// Containers with a rejected request, by the runtime's id.
+    rejected: HashSet<String>,
 }
 
 /// A container with its pod.
-pub(crate) struct Member<'a> {
-    pub(crate) row: &'a ContainerRow,
+struct Member<'a> {
+    row: &'a ContainerRow,
     pod: &'a Pod,
     /// The container in the pod's spec.
     spec: &'a Container,
@@ -151,6 +141,10 @@ impl<'a> Member<'a> {
         Ok(Self { row, pod, spec, request, is_exclusive })
     }
 
+    fn wants_more_quota(&self) -> bool {
+        self.request.is_some_and(|request| request.wants_more_quota())
+    }
+
     /// Quota that the pod's spec requires, microseconds per period: during an in-place resize the
     /// next one; `None` without a limit.
     fn desired_usec(&self, period: u64) -> Option<u64> {
@@ -167,28 +161,23 @@ fn quota_usec(millis: u64, period: u64) -> u64 {
 
 impl Bursts {
     pub(crate) fn new(settings: BurstSettings) -> Self {
-        Self { settings, in_force: HashMap::new(), scaling: Scaling::default() }
+        Self { settings, in_force: HashMap::new(), rejected: HashSet::new() }
     }
 
     /// Decides, and returns the values that the decisions need: none unless they are written.
     pub(crate) fn pass(
         &mut self,
         config: &ActorConfig,
-        now: Instant,
         inputs: &Inputs,
-        shared_use: Option<f64>,
         mode: Mode,
-        writer: &Writer,
     ) -> (BurstReport, RequiredValues) {
-        let can_act = self.settings.can_burst || self.settings.quota_percent > 100;
-        let mode = match can_act {
+        let mode = match self.settings.can_burst {
             true => mode,
             false => Mode::Observing("the kernel has no CPU burst: it needs Linux 5.14".to_owned()),
         };
         let mut report = BurstReport {
             mode,
             containers: Vec::new(),
-            scaled: Vec::new(),
             others: BTreeMap::new(),
             changes: Vec::new(),
             writes: Writes::default(),
@@ -196,9 +185,9 @@ impl Bursts {
         let members = self.choose(inputs, &mut report);
         let (wanted, pods) = (RequiredValues::new(), BTreeMap::new());
         let most_percent = self.settings.most_percent;
-        let mut values = Values { config, writer, most_percent, wanted, pods };
+        let mut values = Values { config, most_percent, wanted, pods };
         for (member, percent) in &members {
-            let usec = percent.and_then(|percent| values.burst(member, percent));
+            let usec = values.burst(member, *percent);
             let burst = self.in_force.get_mut(&member.row.identity.container_id);
             if let Some(burst) = burst {
                 burst.usec = usec.unwrap_or_default();
@@ -208,13 +197,6 @@ impl Bursts {
         report.containers.sort_by(|a, b| {
             (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container))
         });
-        if let Some(read_at) = inputs.snapshot.read_at {
-            let measured = Measured { now, read_at, used_share: shared_use };
-            let scaled = self.scale(&members, &mut values, measured);
-            let (containers, changes) = scale_report::of(&members, &scaled);
-            report.scaled = containers;
-            report.changes.extend(changes);
-        }
         let wanted = match report.mode {
             Mode::Enforcing => values.finish(),
             Mode::Observing(_) => RequiredValues::new(),
@@ -222,29 +204,39 @@ impl Bursts {
         (report, wanted)
     }
 
-    /// All containers with their bursts in percent; the ones without are counted by reason.
+    /// The containers that burst, with their bursts in percent. The others are counted by reason.
     fn choose<'a>(
         &mut self,
         inputs: &'a Inputs,
         report: &mut BurstReport,
-    ) -> Vec<(Member<'a>, Option<u64>)> {
+    ) -> Vec<(Member<'a>, u64)> {
         let mut before = std::mem::take(&mut self.in_force);
+        let rejected = std::mem::take(&mut self.rejected);
         let mut members = Vec::new();
         let rows = inputs.snapshot.containers.iter();
         for row in rows.filter(|row| row.live && !row.identity.namespace.is_empty()) {
             let known = before.remove(&row.identity.container_id);
             let forecast = inputs.forecasts.get(&row.identity.labels);
             let member = Member::of(row, inputs);
-            let chosen = member.as_ref().map_err(|reason| *reason).and_then(|member| {
-                self.percent(member, forecast, known.as_ref().map(|known| known.percent))
+            if member.as_ref().is_ok_and(Member::wants_more_quota) {
+                let id = &row.identity.container_id;
+                if !rejected.contains(id) {
+                    report.changes.push((bursting(row, 0, None), BurstChange::Rejected));
+                }
+                self.rejected.insert(id.clone());
+            }
+            let chosen = member.and_then(|member| {
+                let before = known.as_ref().map(|known| known.percent);
+                self.percent(&member, forecast, before).map(|percent| (member, percent))
             });
             match chosen {
-                Ok(percent) => {
+                Ok((member, percent)) => {
                     let now = bursting(row, percent, known.as_ref());
                     if known.is_none_or(|known| known.percent < percent) {
                         report.changes.push((now.clone(), raised(forecast, percent)));
                     }
                     self.in_force.insert(row.identity.container_id.clone(), now);
+                    members.push((member, percent));
                 }
                 Err(reason) => {
                     *report.others.entry(reason).or_default() += 1;
@@ -252,9 +244,6 @@ impl Bursts {
                         report.changes.push((known, BurstChange::Ended(reason)));
                     }
                 }
-            }
-            if let Ok(member) = member {
-                members.push((member, chosen.ok()));
             }
         }
         members
@@ -273,8 +262,10 @@ impl Bursts {
         if !self.settings.can_burst {
             return Err("no_kernel_support");
         }
-        if member.request.is_some_and(|request| !request.may_burst()) {
-            return Err("not_requested");
+        match member.request.map(|request| request.policy) {
+            None | Some(BurstPolicy::CpuBurstOnly | BurstPolicy::Auto) => {}
+            Some(BurstPolicy::CfsQuotaBurstOnly) => return Err(NOT_OFFERED),
+            Some(BurstPolicy::None) => return Err("not_requested"),
         }
         let requested = member.request.map_or(u64::MAX, |request| request.cpu_burst_percent);
         let most = self.settings.most_percent.min(requested);
@@ -330,44 +321,12 @@ impl Bursts {
             },
         }
     }
-
-    /// Scales the quotas of the containers that request it.
-    fn scale(
-        &mut self,
-        members: &[(Member<'_>, Option<u64>)],
-        values: &mut Values<'_>,
-        measured: Measured,
-    ) -> ScalePass {
-        let most = self.settings.quota_percent;
-        let may_scale = |member: &Member<'_>| {
-            let request = member.request.filter(|request| request.may_scale() && most > 100)?;
-            let is_eligible = !member.is_exclusive && !is_best_effort(member.pod);
-            is_eligible.then_some(request)
-        };
-        let scalable = members.iter().filter_map(|(member, _)| {
-            let request = may_scale(member)?;
-            let path = PathBuf::from(member.row.cgroup.as_deref()?);
-            let base = values.writer.unscaled(values.config, &path)?;
-            // While a resize is under way the kubelet must find its own quotas.
-            let quota = base.quota?;
-            let coming = values.config.resizes.lowest(&member.row.identity.container_id, quota);
-            let is_settled =
-                coming == Some(quota) && member.desired_usec(base.period) == Some(quota);
-            is_settled.then(|| Scalable::of(member.row, &request, most, path, base))
-        });
-        let scaled = self.scaling.tick(scalable.collect(), measured);
-        for one in &scaled.quotas {
-            values.scale(one.path.clone(), one.base, one.quota);
-        }
-        scaled
-    }
 }
 
 /// Sums of a pod's containers, as shares of a period.
 #[derive(Default)]
 struct PodSum {
     burst: f64,
-    more_quota: f64,
     /// The pod-level limit of the spec, millicores.
     limit_millis: Option<u64>,
     uid: Box<str>,
@@ -376,7 +335,6 @@ struct PodSum {
 /// The values to write.
 struct Values<'a> {
     config: &'a ActorConfig,
-    writer: &'a Writer,
     /// Maximum burst, percent of the quota.
     most_percent: u64,
     wanted: RequiredValues,
@@ -389,7 +347,7 @@ impl Values<'_> {
     /// burst, microseconds; `None` if there is no quota.
     fn burst(&mut self, member: &Member<'_>, percent: u64) -> Option<u64> {
         let path = PathBuf::from(member.row.cgroup.as_deref()?);
-        let QuotaSetting { quota, period } = self.writer.unscaled(self.config, &path)?;
+        let QuotaSetting { quota, period } = self.quota(&path)?;
         let id = &member.row.identity.container_id;
         let quota = self.config.resizes.lowest(id, quota?)?;
         let quota = quota.min(member.desired_usec(period).unwrap_or(u64::MAX));
@@ -402,42 +360,32 @@ impl Values<'_> {
         Some(usec)
     }
 
-    fn scale(&mut self, path: PathBuf, base: QuotaSetting, quota: u64) {
-        let more = quota.saturating_sub(base.quota.unwrap_or(quota));
-        if let Some(pod) = path.parent() {
-            let more = more as f64 / base.period as f64;
-            self.pods.entry(pod.to_owned()).or_default().more_quota += more;
-        }
-        let value =
-            QuotaSetting { quota: Some(quota), ..base }.value(self.config.hierarchy.version);
-        self.wanted.insert((path, Kind::ScaledQuota), Want::Exactly(value));
+    /// The bandwidth of a cgroup; `None` if it cannot be read.
+    fn quota(&self, path: &Path) -> Option<QuotaSetting> {
+        let hierarchy = &self.config.hierarchy;
+        QuotaSetting::read(&hierarchy.cpu.join(path), hierarchy.version)
     }
 
     /// Adds the pods' values: what their containers may use more, the pod must be allowed to.
     fn finish(mut self) -> RequiredValues {
-        for (path, sum) in self.pods {
-            let Some(base) = self.writer.unscaled(self.config, &path) else { continue };
-            let Some(quota) = base.quota else { continue };
-            let usec = |share: f64| (share * base.period as f64).round() as u64;
-            let desired = sum.limit_millis.map(|millis| quota_usec(millis, base.period));
+        for (path, sum) in std::mem::take(&mut self.pods) {
+            let Some(QuotaSetting { quota, period }) = self.quota(&path) else { continue };
+            let Some(quota) = quota else { continue };
+            let desired = sum.limit_millis.map(|millis| quota_usec(millis, period));
             let lowest = self.config.resizes.lowest(&sum.uid, quota);
             let lowest = lowest.map(|lowest| lowest.min(desired.unwrap_or(lowest)));
-            let burst = usec(sum.burst).min(burst_usec(lowest, self.most_percent));
+            let burst = (sum.burst * period as f64).round() as u64;
+            let burst = burst.min(burst_usec(lowest, self.most_percent));
             if burst > 0 {
                 let burst = Want::Exactly(burst.to_string());
-                self.wanted.insert((path.clone(), Kind::Burst), burst);
-            }
-            if sum.more_quota > 0.0 {
-                let quota = Some(quota + usec(sum.more_quota));
-                let value = QuotaSetting { quota, ..base }.value(self.config.hierarchy.version);
-                self.wanted.insert((path, Kind::ScaledQuota), Want::Exactly(value));
+                self.wanted.insert((path, Kind::Burst), burst);
             }
         }
         self.wanted
     }
 }
 
-pub(crate) fn bursting(row: &ContainerRow, percent: u64, before: Option<&Bursting>) -> Bursting {
+fn bursting(row: &ContainerRow, percent: u64, before: Option<&Bursting>) -> Bursting {
     let identity = &row.identity;
     Bursting {
         namespace: identity.namespace.clone(),

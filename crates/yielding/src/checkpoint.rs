@@ -156,7 +156,7 @@ impl Checkpoint {
             let restore = || setting::restore(&directory, key.1, hierarchy.version, &was, all_cpus);
             let restored_one = match key.1 {
                 Kind::Burst => resizes.restore(&key.0, restore),
-                Kind::Quota | Kind::ScaledQuota => resizes.hold(restore),
+                Kind::Quota => resizes.hold(restore),
                 Kind::Idle | Kind::Cpus => restore(),
             };
             match restored_one {
@@ -184,9 +184,7 @@ pub(crate) struct Restored {
 /// Directory of a cgroup in the hierarchy of the setting's controller.
 pub(crate) fn directory(hierarchy: &Hierarchy, (path, kind): &Key) -> Option<PathBuf> {
     match kind {
-        Kind::Idle | Kind::Quota | Kind::ScaledQuota | Kind::Burst => {
-            Some(hierarchy.cpu.join(path))
-        }
+        Kind::Idle | Kind::Quota | Kind::Burst => Some(hierarchy.cpu.join(path)),
         Kind::Cpus => hierarchy.cpuset.as_ref().map(|mount| mount.join(path)),
     }
 }
@@ -263,10 +261,10 @@ mod tests {
 
     #[test]
     fn bursts_are_restored_after_quotas() {
-        use Kind::{Burst, ScaledQuota};
+        use Kind::{Burst, Quota};
         let (dir, mut checkpoint) = (tempfile::tempdir().unwrap(), Checkpoint::default());
         let hierarchy = hierarchy(CgroupVersion::V2, dir.path());
-        let keys = ["a", "a/b"].map(|path| [ScaledQuota, Burst].map(|of| (path, of)));
+        let keys = ["a", "a/b"].map(|path| [Quota, Burst].map(|of| (path, of)));
         for (path, kind) in keys.into_iter().flatten() {
             let directory = dir.path().join(path);
             fs::create_dir_all(&directory).unwrap();
@@ -278,7 +276,7 @@ mod tests {
             checkpoint.written.insert((path.into(), kind), written);
         }
         let restored = checkpoint.restore(&hierarchy, "", &Resizes::default(), |_| true);
-        assert_eq!(restored.done, [ScaledQuota, ScaledQuota, Burst, Burst]);
+        assert_eq!(restored.done, [Quota, Quota, Burst, Burst]);
     }
 
     #[test]

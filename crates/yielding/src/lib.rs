@@ -2,7 +2,7 @@
 //! latency-sensitive pods, and CPU limits burst.
 //!
 //! Crate `colocation` decides; this crate writes `cpu.idle` and quotas of best-effort pods, the
-//! cpusets of their containers, and bursts and scaled quotas of other pods. Cgroups above pods are
+//! cpusets of their containers, and bursts of other pods. Cgroups above pods are
 //! never written. Each original value is in a checkpoint before the first write, and is restored
 //! when it is no longer needed, when the agent stops or drains, and at the next start after a
 //! crash.
@@ -18,9 +18,6 @@ mod inputs;
 mod nested;
 mod pods;
 mod resize;
-mod scale;
-mod scale_report;
-mod scaled_limits;
 mod setting;
 mod shares;
 #[cfg(test)]
@@ -37,7 +34,6 @@ pub use error::{Error, Result};
 pub use inputs::Inputs;
 pub use pods::is_best_effort;
 pub use resize::Resizes;
-pub use scale_report::ScaledContainer;
 pub use setting::{Feature, Kind};
 pub use thread::{Round, keep_restoring, restore, spawn};
 pub use writer::Writes;

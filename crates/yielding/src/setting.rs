@@ -17,10 +17,10 @@ pub enum Kind {
     Idle,
     /// `cpuset.cpus` of a container.
     Cpus,
-    /// Quota of a best-effort pod.
+    /// Quota of a best-effort pod. Checkpoints of older agents may contain quotas above the limits
+    /// of other pods, which are only restored.
+    #[serde(alias = "scaled_quota")]
     Quota,
-    /// Scaled quota of a pod or container that bursts.
-    ScaledQuota,
     /// `cpu.max.burst` of a pod or container.
     Burst,
 }
@@ -50,7 +50,7 @@ impl Kind {
     pub const fn feature(self) -> Feature {
         match self {
             Self::Idle | Self::Cpus | Self::Quota => Feature::BestEffort,
-            Self::ScaledQuota | Self::Burst => Feature::Burst,
+            Self::Burst => Feature::Burst,
         }
     }
 
@@ -61,7 +61,6 @@ impl Kind {
             Self::Idle => "idle",
             Self::Cpus => "cpus",
             Self::Quota => "quota",
-            Self::ScaledQuota => "scaled_quota",
             Self::Burst => "burst",
         }
     }
@@ -70,8 +69,8 @@ impl Kind {
         match (self, version) {
             (Self::Idle, _) => "cpu.idle",
             (Self::Cpus, _) => cgroupfs::cpuset::CPUS,
-            (Self::Quota | Self::ScaledQuota, CgroupVersion::V1) => "cpu.cfs_quota_us",
-            (Self::Quota | Self::ScaledQuota, CgroupVersion::V2) => "cpu.max",
+            (Self::Quota, CgroupVersion::V1) => "cpu.cfs_quota_us",
+            (Self::Quota, CgroupVersion::V2) => "cpu.max",
             (Self::Burst, CgroupVersion::V1) => "cpu.cfs_burst_us",
             (Self::Burst, CgroupVersion::V2) => "cpu.max.burst",
         }
@@ -169,7 +168,7 @@ pub(crate) fn read(
     let Some(value) = control::read(&directory.join(kind.file(version)))? else { return Ok(None) };
     let (weight, burst) = match kind {
         Kind::Idle => (control::read(&directory.join(weight_file(version)))?, None),
-        Kind::Quota | Kind::ScaledQuota => (None, read_burst(directory, version)?),
+        Kind::Quota => (None, read_burst(directory, version)?),
         Kind::Cpus | Kind::Burst => (None, None),
     };
     Ok(Some(Original { value, weight, burst }))
@@ -248,7 +247,7 @@ pub(crate) fn restore(
             None => Ok(()),
         };
     }
-    if matches!(kind, Kind::Quota | Kind::ScaledQuota) {
+    if kind == Kind::Quota {
         return write_quota(directory, kind, version, &original.value, was);
     }
     if kind == Kind::Burst {

@@ -14,8 +14,7 @@ use crate::checkpoint::{Checkpoint, Key, Written, directory, take_lock};
 use crate::conflicts::Conflicts;
 use crate::nested;
 use crate::pods::pod_name;
-use crate::scaled_limits::ScaledLimits;
-use crate::setting::{self, Feature, Kind, NO_BURST, Original, QuotaSetting};
+use crate::setting::{self, Feature, Kind, NO_BURST, Original};
 use crate::want::{Want, v1_period};
 use crate::{Error, Result};
 
@@ -76,7 +75,6 @@ pub(crate) struct Writer {
     /// Passes in which a burst was 0 although it was written: by an older kernel, which divides it,
     /// or by another program.
     zeroed: BTreeMap<Key, Conflicts>,
-    scaled: ScaledLimits,
     /// Containers whose cpusets cannot shrink, because nested ones have other CPUs.
     held: BTreeSet<Key>,
 }
@@ -117,26 +115,6 @@ impl Writer {
         Mode::Enforcing
     }
 
-    /// The bandwidth of a cgroup without scaling; `None` if it cannot be read.
-    pub(crate) fn unscaled(
-        &self,
-        config: &ActorConfig,
-        path: &std::path::Path,
-    ) -> Option<QuotaSetting> {
-        let version = config.hierarchy.version;
-        let now = QuotaSetting::read(&config.hierarchy.cpu.join(path), version)?;
-        let key = (path.to_owned(), Kind::ScaledQuota);
-        let ours = self
-            .checkpoint
-            .written
-            .get(&key)
-            .filter(|was| was.is_ours(Kind::ScaledQuota, &now.value(version)));
-        match ours {
-            Some(was) => QuotaSetting::parse(&was.original.value, version, Some(now.period)),
-            None => Some(now),
-        }
-    }
-
     /// Restores the settings without a required value, then writes the required values. Bursts come
     /// last: older kernels change them when a quota is written.
     pub(crate) fn reconcile(
@@ -146,7 +124,6 @@ impl Writer {
         writes: &mut AllWrites,
     ) {
         let Pass { config, now, .. } = pass;
-        self.scaled.follow(&self.checkpoint, now, &config.scaled_quotas);
         if self.lock.is_none() {
             return;
         }
@@ -216,7 +193,6 @@ impl Writer {
             writes.entry(feature).or_default().errors.push(chain(&error));
             return;
         }
-        self.scaled.follow(&self.checkpoint, pass.now, &pass.config.scaled_quotas);
         for (key, change) in in_order(due) {
             let writes = writes.entry(key.1.feature()).or_default();
             match self.write(pass, key, &change.to) {
@@ -238,7 +214,7 @@ impl Writer {
         };
         let write = |value: &str| match key.1 {
             Kind::Burst => config.resizes.write(resizes, &key.0, &directory, version, value),
-            Kind::Quota | Kind::ScaledQuota => match self.checkpoint.written.get(key) {
+            Kind::Quota => match self.checkpoint.written.get(key) {
                 Some(was) => {
                     let write = || setting::write_quota(&directory, key.1, version, value, was);
                     config.resizes.hold(write).map(|()| true)
@@ -355,7 +331,7 @@ fn original_of(
         }
         None => found.clone(),
     };
-    if matches!(key.1, Kind::Quota | Kind::ScaledQuota) {
+    if key.1 == Kind::Quota {
         // One that another program has set since is the original now.
         let kept = known.zip(found.burst).and_then(|(was, burst)| was.burst(burst));
         original.burst = kept.or(found.burst);

@@ -31,13 +31,13 @@ pub(super) struct Scene {
     _load: Running,
     pub(super) container: Cgroup,
     pub(super) pod: Cgroup,
-    pub(super) tree: RealTree,
+    _tree: RealTree,
 }
 
-fn list(limit_millis: u64, annotations: &Value) -> Value {
+fn list(limit_millis: u64) -> Value {
     let resources = json!({"limits": {"cpu": format!("{limit_millis}m")}});
     json!({"kind": "PodList", "apiVersion": "v1", "items": [{
-        "metadata": {"namespace": "test", "name": "service", "uid": POD, "annotations": annotations},
+        "metadata": {"namespace": "test", "name": "service", "uid": POD},
         "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
         "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [{
             "name": "c", "containerID": format!("containerd://{ID}"), "restartCount": 0, "state": {"running": {}},
@@ -47,20 +47,15 @@ fn list(limit_millis: u64, annotations: &Value) -> Value {
 
 impl Scene {
     pub(super) fn new() -> Self {
-        Self::with(&LOAD, json!({}))
-    }
-
-    pub(super) fn with(load: &Workload, annotations: Value) -> Self {
         let tree = RealTree::new();
         let pod = tree.pod(Qos::Burstable, POD);
         pod.set_quota_usec(QUOTA_USEC, PERIOD_USEC);
         let container = pod.child(ID);
         container.set_quota_usec(QUOTA_USEC, PERIOD_USEC);
-        let load = container.spawn(load);
+        let load = container.spawn(&LOAD);
         let limit_millis = Arc::new(Mutex::new(QUOTA_USEC / 100));
         let shared = Arc::clone(&limit_millis);
-        let kubelet =
-            changing_kubelet(move || list(*shared.lock().unwrap(), &annotations).to_string());
+        let kubelet = changing_kubelet(move || list(*shared.lock().unwrap()).to_string());
         let state = tempfile::tempdir().unwrap();
         let options = vec![
             format!("--kubepods={}", tree.kubepods().path().display()),
@@ -69,7 +64,7 @@ impl Scene {
             "--pod-poll-interval=1s".to_owned(),
             format!("--state-dir={}", state.path().display()),
         ];
-        Self { state, options, limit_millis, _load: load, container, pod, tree }
+        Self { state, options, limit_millis, _load: load, container, pod, _tree: tree }
     }
 
     pub(super) fn agent(&self, mode: &str) -> Agent {

@@ -13,7 +13,6 @@ mod harness;
 mod names;
 mod pinning;
 mod resize;
-mod scaled;
 mod throttling;
 mod waits;
 mod yielding;

@@ -99,32 +99,6 @@ fn throttling_under_an_old_limit_does_not_count_for_a_new_one() {
     assert!(!has(&facts, FindingKind::ThrottledByOwnQuota), "{facts:?}");
 }
 
-/// A thread that is throttled in half of its periods for ten minutes, and then has a scaled quota
-/// for one minute, which does not throttle it.
-#[test]
-fn a_scaled_quota_leaves_what_was_learned_about_the_limit() {
-    let mut subject = ContainerHistory::default();
-    let at = |seconds: u64, throttled: u64, scaled_quota_usec| ContainerRow {
-        usage_ns: Some(seconds * SECOND_NS / 5),
-        cfs: Some(CfsTotals {
-            periods: seconds * 10,
-            throttled_periods: throttled,
-            ..CfsTotals::default()
-        }),
-        bandwidth: Some(Bandwidth { quota: Quota::Usec(20_000), period_usec: 100_000 }),
-        scaled_quota_usec,
-        ..ContainerRow::default()
-    };
-    (0..=600).for_each(|second| subject.observe(&at(second, second * 5, None), SECOND_NS, 300));
-    let before = subject.burst_forecast(&at(600, 3000, None), 300).unwrap();
-    assert_eq!(before.throttled_share, Some(0.5));
-    assert!(!before.replayed.is_empty());
-    let scaled = Some(40_000);
-    (601..=660).for_each(|second| subject.observe(&at(second, 3000, scaled), SECOND_NS, 300));
-    let after = subject.burst_forecast(&at(660, 3000, scaled), 300).unwrap();
-    assert_eq!((after.throttled_share, after.replayed.len()), (Some(0.5), before.replayed.len()));
-}
-
 #[test]
 fn a_raised_limit_above_it_is_not_blamed_either() {
     let mut subject = ContainerHistory::default();

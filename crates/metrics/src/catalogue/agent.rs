@@ -39,7 +39,6 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &best_effort::BEST_EFFORT_BUDGET_CORES,
     &burst::BURST_ENFORCING,
     &burst::CONTAINER_BURST_SECONDS,
-    &burst::CONTAINER_SCALED_QUOTA_CORES,
     &burst::BURST_CONTAINERS,
     &burst::BURST_CHANGES_TOTAL,
     &burst::BURST_WRITES_TOTAL,

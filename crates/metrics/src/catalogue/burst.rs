@@ -16,34 +16,25 @@ pub(crate) static CONTAINER_BURST_SECONDS: Descriptor = gauge(
      containers without burst.",
 );
 
-pub(crate) static CONTAINER_SCALED_QUOTA_CORES: Descriptor = gauge(
-    "cpuwarden_container_scaled_quota_cores",
-    &["namespace", "pod", "container"],
-    "CPU quota of a container that the agent has scaled above the limit (--burst-quota-percent; cpu.max, \
-     cpu.cfs_quota_us); while cpuwarden_burst_enforcing is 0, what it would set. Absent for containers whose quota \
-     is the limit.",
-);
-
 pub(crate) static BURST_CONTAINERS: Descriptor = gauge(
     "cpuwarden_burst_containers",
     &["state"],
-    "Containers by state: burst, scaled (the quota), or the reason why they have no burst: exclusive, best_effort, \
-     no_quota, not_throttled, busy (too little idle time to save quota), no_gain, not_measured, not_requested, \
-     invalid_annotation, unknown_pod, no_kernel_support.",
+    "Containers by state: burst, or the reason why they have no burst: exclusive, best_effort, no_quota, \
+     not_throttled, busy (too little idle time to save quota), no_gain, not_measured, not_requested, not_offered (the \
+     annotation's policy is cfsQuotaBurstOnly), invalid_annotation, unknown_pod, no_kernel_support.",
 );
 
 pub(crate) static BURST_CHANGES_TOTAL: Descriptor = counter(
     "cpuwarden_burst_changes_total",
     &["action", "reason"],
     "Changes of containers' bursts by action: raise (reason throttled), end (reason as the state of \
-     cpuwarden_burst_containers); and of scaled quotas: scale (reason throttled), unscale (reason overload, no_tokens, \
-     changed (the limit or the request), not_measured).",
+     cpuwarden_burst_containers), reject (reason not_offered: the annotation requests quotas above the limit, by the \
+     policy cfsQuotaBurstOnly or auto; auto still bursts).",
 );
 
 pub(crate) static BURST_WRITES_TOTAL: Descriptor = counter(
     "cpuwarden_burst_writes_total",
     &["setting", "result"],
-    "Writes of bursts and scaled quotas, by result: ok, for each setting (burst, scaled_quota); with setting=all: \
-     restored, repaired (another program or the kernel had changed the value), rejected (by the kernel; the cgroup \
+    "Writes of bursts, by result: ok, with setting=burst; with setting=all: restored, repaired (another program or the kernel had changed the value), rejected (by the kernel; the cgroup \
      then has no burst), error.",
 );

@@ -26,7 +26,7 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
     counter("container_cpu_cfs_throttled_seconds_total", LABELS, "Time throttled by the container's own quota.")
         .read(|row, out| out.with(labels(row)).seconds(live(row, row.cfs.map(|cfs| cfs.throttled_ns)))),
     gauge("container_spec_cpu_quota", LABELS, "CFS quota, microseconds; absent when unlimited.")
-        .read(|row, out| put(row, out, row.scaled_quota_usec.or(row.bandwidth.and_then(|own| own.quota.usec())))),
+        .read(|row, out| put(row, out, row.bandwidth.and_then(|own| own.quota.usec()))),
     gauge("container_spec_cpu_period", LABELS, "CFS period, microseconds.")
         .read(|row, out| put(row, out, row.period_usec())),
     gauge(

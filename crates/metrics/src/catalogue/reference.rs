@@ -59,7 +59,6 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "cpuwarden_container_recommended_cpu_burst_seconds",
         "value for cpu.max.burst, if the container runtime can set it",
     ),
-    ("cpuwarden_container_scaled_quota_cores", "containers whose quota is scaled, and how far"),
     (
         "cpuwarden_env_injections_missed_total",
         "containers that started before the kubelet listed their pod",

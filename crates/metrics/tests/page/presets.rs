@@ -49,7 +49,6 @@ pub(crate) fn without_quota(row: &ContainerRow) -> ContainerRow {
         throttled_ancestor_ns: None,
         cpu_limit: Limit::Unlimited,
         bandwidth: row.bandwidth.map(|own| Bandwidth { quota: Quota::Max, ..own }),
-        scaled_quota_usec: None,
         waits: Some(waits.into()),
         ..row.clone()
     }
@@ -63,12 +62,9 @@ fn a_container_has_no_more_series_than_its_preset_allows() {
                 let families = page(&node(with_quota, traced), &Selection::preset(preset));
                 let mut series = of_container(&families, "main");
                 // In every preset, but only with options that are off by default: one for each
-                // variable that a pod asks for, one for a burst, and one for a scaled quota.
-                let optional = [
-                    "cpuwarden_container_injected_env_info",
-                    "cpuwarden_container_burst_seconds",
-                    "cpuwarden_container_scaled_quota_cores",
-                ];
+                // variable that a pod asks for, and one for a burst.
+                let optional =
+                    ["cpuwarden_container_injected_env_info", "cpuwarden_container_burst_seconds"];
                 series.retain(|one| !optional.contains(&&*one.name));
                 assert!(
                     series.len() <= most,

@@ -59,8 +59,7 @@ pub(crate) fn agent() -> AgentMetrics {
     let burst = agent.burst();
     burst.set_enforcing(None);
     burst.set_bursts([(["shop", "cart-1", "main"], 0.015)].into_iter());
-    burst.set_scaled_quotas([(["shop", "cart-1", "main"], 0.4)].into_iter());
-    burst.set_containers([("burst", 1), ("scaled", 1), ("busy", 2)].into_iter());
+    burst.set_containers([("burst", 1), ("busy", 2), ("not_offered", 1)].into_iter());
     burst.add_change(["raise", "throttled"]);
     burst.add_writes("burst", "ok", 2);
     agent.advice().set(vec![advised("cart-1")]);
@@ -193,7 +192,6 @@ fn container(n: usize) -> ContainerRow {
         weight: Some(CpuWeight::Weight(17)),
         weight_rule: WeightRule::Quadratic,
         bandwidth: Some(Bandwidth { quota: Quota::Usec(25_000), period_usec: 100_000 }),
-        scaled_quota_usec: None,
         cgroup: Some("kubepods.slice/kubepods-burstable.slice/cri-containerd-4f1f.scope".into()),
         pressure_waiting_ns: Some(9_876_543_000 + seed),
         pressure_stalled_ns: Some(1_234_000 + seed),

@@ -43,8 +43,7 @@ static YIELDS: EventKind = kind("Normal", "BestEffortYields", "Restrict");
 static NOT_RESTRICTED: EventKind = kind("Normal", "BestEffortReleased", "Release");
 static BURST_BEGINS: EventKind = kind("Normal", "CpuBurstBegins", "Burst");
 static BURST_ENDS: EventKind = kind("Normal", "CpuBurstEnds", "Burst");
-static SCALED_QUOTA_BEGINS: EventKind = kind("Normal", "ScaledQuotaBegins", "Scale");
-static SCALED_QUOTA_ENDS: EventKind = kind("Normal", "ScaledQuotaEnds", "Scale");
+static QUOTA_BURST_REJECTED: EventKind = kind("Warning", "QuotaBurstRejected", "Burst");
 
 /// Maximum length of a note, bytes.
 const NOTE: usize = 1000;
@@ -140,7 +139,7 @@ impl Message {
         Self::new(node_reference(node), kind, note)
     }
 
-    /// The message for a pod's owner when a burst or a scaled quota begins or ends.
+    /// The message for a pod's owner when a burst begins, ends or is rejected.
     pub(super) fn of_burst([namespace, pod, uid]: [&str; 3], burst: &Burst<'_>) -> Self {
         let (kind, container, mut note) = match burst {
             Burst::Begins { container, percent, without, with } => (
@@ -158,18 +157,13 @@ impl Message {
                 container,
                 format!("CPU limit of container {container} no longer bursts: {reason}"),
             ),
-            Burst::ScaledQuotaBegins { container, percent } => (
-                &SCALED_QUOTA_BEGINS,
+            Burst::Rejected { container } => (
+                &QUOTA_BURST_REJECTED,
                 container,
                 format!(
-                    "CPU quota of container {container} is scaled to {percent}% of its limit: \
-                     the limit throttles it and the node has CPU to spare"
+                    "Quota above the CPU limit of container {container} rejected: \
+                     cpuwarden offers bursts, not cfsQuotaBurst"
                 ),
-            ),
-            Burst::ScaledQuotaEnds { container, reason } => (
-                &SCALED_QUOTA_ENDS,
-                container,
-                format!("CPU quota of container {container} is its limit again: {reason}"),
             ),
         };
         note.truncate(note.floor_char_boundary(NOTE));

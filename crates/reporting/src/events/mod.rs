@@ -84,7 +84,7 @@ impl EventSender {
     }
 
     /// Queues a message for a pod's owner: a container's limit begins to burst or no longer bursts,
-    /// or its quota is above its limit or no longer is.
+    /// or a request is rejected.
     pub(crate) fn burst(&self, [namespace, pod, uid]: [&str; 3], burst: &Burst<'_>) {
         self.say(Message::of_burst([namespace, pod, uid], burst));
     }
@@ -96,7 +96,7 @@ impl EventSender {
     }
 }
 
-/// Change of a container's burst or scaled quota.
+/// Change of a container's burst.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Burst<'a> {
     /// Start of the container's burst.
@@ -117,19 +117,10 @@ pub(crate) enum Burst<'a> {
         /// Reason of the end.
         reason: String,
     },
-    /// The container's quota is above its limit now.
-    ScaledQuotaBegins {
+    /// The pod requests a quota above the limit, which is not offered.
+    Rejected {
         /// Name of the container.
         container: &'a str,
-        /// Quota, percent of the limit.
-        percent: u64,
-    },
-    /// The container's quota is its limit again.
-    ScaledQuotaEnds {
-        /// Name of the container.
-        container: &'a str,
-        /// Reason of the end.
-        reason: String,
     },
 }
 
@@ -333,9 +324,8 @@ mod tests {
         sender.burst(pod, &begins("app"));
         sender.burst(pod, &begins("log"));
         sender.burst(pod, &Burst::Ends { container: "app", reason: "not throttled".to_owned() });
-        sender.burst(pod, &Burst::ScaledQuotaBegins { container: "app", percent: 120 });
-        sender.burst(pod, &Burst::ScaledQuotaEnds { container: "app", reason: "idle".to_owned() });
-        cluster.until("nine events", |cluster| cluster.count("sent") == 9).await;
+        sender.burst(pod, &Burst::Rejected { container: "app" });
+        cluster.until("eight events", |cluster| cluster.count("sent") == 8).await;
         let of = |event: &serde_json::Value| {
             let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
             let about = &event["regarding"];
@@ -362,8 +352,12 @@ mod tests {
             ("Normal", "CpuBurstBegins", app, "container app may burst by 80% of its limit"),
             ("Normal", "CpuBurstBegins", log, "container log may burst by 80% of its limit"),
             ("Normal", "CpuBurstEnds", app, "container app no longer bursts: not throttled"),
-            ("Normal", "ScaledQuotaBegins", app, "container app is scaled to 120% of its limit"),
-            ("Normal", "ScaledQuotaEnds", app, "container app is its limit again: idle"),
+            (
+                "Warning",
+                "QuotaBurstRejected",
+                app,
+                "container app rejected: cpuwarden offers bursts",
+            ),
         ];
         assert_eq!(sent.len(), expected.len(), "{sent:?}");
         for ((type_, reason, about, note), expected) in sent.iter().zip(expected) {

@@ -24,7 +24,6 @@ impl Ledger {
         row.cpu_limit = cgroup.path.limit;
         row.weight = cgroup.settings.weight.read();
         row.bandwidth = cgroup.settings.bandwidth.read();
-        row.scaled_quota_usec = cgroup.settings.scaled_quota_usec;
         if !row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.relative)) {
             row.cgroup = Some(Arc::clone(&cgroup.relative));
         }

@@ -139,7 +139,7 @@ impl Sampler {
             self.reader.vanished.push(id);
             return;
         }
-        let deltas = cgroup.take(&reading, above, self.publisher.scaled(), now);
+        let deltas = cgroup.take(&reading, above, now);
         match cgroup.kind {
             SampledKind::Pod { .. } if cgroup.activity.had_quota => {
                 if cgroup.series.is_none() {

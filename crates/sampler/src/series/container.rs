@@ -88,7 +88,7 @@ impl Track for ContainerSeries {
         row.cpu_limit = Limit::NotRead;
         row.request_cores = None;
         row.weight = None;
-        (row.bandwidth, row.scaled_quota_usec) = (None, None);
+        row.bandwidth = None;
         row.cpuset = None;
         row.numa_memory.clear();
         row.first_pid = None;

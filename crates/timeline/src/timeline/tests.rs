@@ -130,17 +130,13 @@ fn actions_are_in_the_next_frame() {
     let best_effort = Some(BestEffort { step: 1, enforcing: true });
     let bursts = vec![ContainerName { uid: "uid-web".into(), container: "app".into() }];
     let yields = vec!["uid-batch".to_owned()];
-    let scaled_quotas = bursts.clone();
-    timeline.set_colocation(Colocation { best_effort, yields, bursts, scaled_quotas });
+    timeline.set_colocation(Colocation { best_effort, yields, bursts });
     timeline.observe(&snapshot(start, 1, &["web", "batch"]));
     let frame = timeline.latest().unwrap();
     let actions = &frame.node.colocation;
-    let of = |row: &ContainerFrame| {
-        (row.pod.clone(), actions.yields(row), actions.bursts(row), actions.is_scaled(row))
-    };
+    let of = |row: &ContainerFrame| (row.pod.clone(), actions.yields(row), actions.bursts(row));
     let marked: Vec<_> = frame.containers.iter().map(of).collect();
-    let expected =
-        [("batch".to_owned(), true, false, false), ("web".to_owned(), false, true, true)];
+    let expected = [("batch".to_owned(), true, false), ("web".to_owned(), false, true)];
     assert_eq!(marked, expected);
 }
 

@@ -16,8 +16,8 @@ const MEANINGS: &[(&str, &str)] = &[
         "main cause of the delay: L its own limit, A a limit above it (the pod's), N other pods, S services of the host, C other threads (without the trace); x the container has ended",
     ),
     (
-        "y, q, b",
-        "y: the best-effort pod yields CPU (--best-effort); q: the container's quota is scaled above its limit (--burst-quota-percent); b: its limit may burst (--burst)",
+        "y, b",
+        "y: the best-effort pod yields CPU (--best-effort); b: the container's limit may burst (--burst)",
     ),
     ("USED, LIMIT", "CPU use and the lowest CPU limit over the container and its pod, cores"),
     ("OWN", "share of the time in which its own limit throttled it"),

@@ -61,20 +61,12 @@ fn head_and_rows(
     (head, lines.collect(), columns.iter().map(|(column, _)| *column).collect())
 }
 
-/// Name of the container; where pods yield, limits burst or quotas are scaled, after a letter for
-/// it.
+/// Name of the container; where pods yield or limits burst, after a letter for it.
 fn name(row: &ContainerFrame, frame: &Frame) -> String {
     let (actions, name) = (&frame.node.colocation, rows::short_name(row, frame));
     match actions {
-        actions
-            if actions.yields.is_empty()
-                && actions.bursts.is_empty()
-                && actions.scaled_quotas.is_empty() =>
-        {
-            name
-        }
+        actions if actions.yields.is_empty() && actions.bursts.is_empty() => name,
         actions if actions.yields(row) => format!("y {name}"),
-        actions if actions.is_scaled(row) => format!("q {name}"),
         actions if actions.bursts(row) => format!("b {name}"),
         _ => format!("  {name}"),
     }

@@ -45,19 +45,14 @@ fn pods_that_yield_or_burst_are_marked_and_the_step_is_shown() {
     acting.node.colocation = Colocation {
         best_effort: Some(BestEffort { step: 1, enforcing: true }),
         yields: vec!["uid-encode".into()],
-        bursts: vec![database.clone()],
-        ..Colocation::default()
+        bursts: vec![database],
     };
-    screen.show(acting.clone());
+    screen.show(acting);
     let (rows, text) = (screen.rows(), screen.text());
     assert!(text.lines().next().unwrap().contains("best effort: step 1"), "{text}");
     assert!(rows[1].starts_with(" N y batch/encode"), "{text}");
     assert!(rows[2].starts_with(" A   data/ingest"), "{text}");
     assert!(rows.iter().any(|row| row.contains("b shop/db-0")), "{text}");
-    acting.node.colocation = Colocation { scaled_quotas: vec![database], ..Colocation::default() };
-    screen.show(acting);
-    let text = screen.text();
-    assert!(text.contains("q shop/db-0") && !text.contains("b shop/db-0"), "{text}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use kubepods::model::{Pod, Resize};
 use kubepods::path::QosClass;
 use snapshot::{
     CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, FeatureState, InterferenceRow, Losses,
-    NodeSnapshot, NodeWaits, PodIdentity, Published, TraceMode, TraceRow,
+    NodeSnapshot, NodeWaits, PodIdentity, TraceMode, TraceRow,
 };
 use yielding::{Actor, ActorConfig, BestEffortReport, BurstSettings, Inputs, Resizes, Switch};
 
@@ -126,7 +126,6 @@ impl Node {
             burst_settings: BurstSettings::default(),
             reserved: CpuSet::default(),
             resizes: Resizes::default(),
-            scaled_quotas: Published::default(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Burst on a directory that looks like a node: choice, resizes, restoration, scaled quotas.
+//! Burst on a directory that looks like a node: choice, resizes, restoration.
 //! `tests/it/kernel/burst.rs` repeats the essentials on real cgroups.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
@@ -7,11 +7,15 @@ mod node;
 mod resize;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use kernel_text::CgroupVersion;
 use kubepods::path::QosClass;
-use yielding::{Actor, ActorConfig, BurstChange, BurstSettings, Kind, Mode, Switch, restore};
+use state_dir::CheckedFile;
+use yielding::{
+    Actor, ActorConfig, BurstChange, BurstReport, BurstSettings, Kind, Mode, Switch, restore,
+};
 
 use node::{Node, path};
 
@@ -43,7 +47,7 @@ fn who_may_not_burst_is_counted_by_reason() {
         (|node| node.cpu_qos = "LSR", "exclusive"),
         (|node| node.pod.qos_class = Some(QosClass::BestEffort), "best_effort"),
         (|node| node.annotate("{}"), "not_requested"),
-        (|node| node.annotate(r#"{"policy":"cfsQuotaBurstOnly"}"#), "not_requested"),
+        (|node| node.annotate(r#"{"policy":"cfsQuotaBurstOnly"}"#), "not_offered"),
         (|node| node.annotate(r#"{"policy":"always"}"#), "invalid_annotation"),
         (|node| node.forecasts.get_mut("app").unwrap().mean_use = Some(0.9), "busy"),
         (
@@ -159,24 +163,21 @@ fn a_burst_in_force_ends_only_below_half_of_the_condition() {
 fn everything_is_as_before_after_stop_crash_drain_and_restore() {
     for version in [CgroupVersion::V1, CgroupVersion::V2] {
         let mut node = Node::new(version);
-        node.annotate(r#"{"policy":"auto"}"#);
-        node.is_throttled = true;
         let reach = |node: &mut Node| {
             let mut actor = node.actor();
-            (0..4).for_each(|_| drop(node.pass(&mut actor)));
-            assert_ne!((node.bursts()[1].as_str(), node.quotas()[1]), ("0", 40_000));
+            node.pass(&mut actor);
+            assert_eq!(node.bursts()[1], "20000");
             actor
         };
         let check = |node: &Node, after: &str| {
             assert_eq!(node.bursts(), ["0", "0", "0"], "{after}");
-            assert_eq!(node.quotas(), [200_000, 40_000, 40_000], "{after}");
         };
         let (restored, errors) = reach(&mut node).give_back();
-        assert!(restored >= 5 && errors.is_empty(), "{restored}, {errors:?}");
+        assert!(restored == 2 && errors.is_empty(), "{restored}, {errors:?}");
         check(&node, "stop");
         node.normalize();
         drop(reach(&mut node));
-        assert!(restore(&node.config(), Duration::ZERO).unwrap() >= 5);
+        assert_eq!(restore(&node.config(), Duration::ZERO).unwrap(), 2);
         check(&node, "crash and restore");
         node.normalize();
         let mut actor = reach(&mut node);
@@ -187,27 +188,68 @@ fn everything_is_as_before_after_stop_crash_drain_and_restore() {
     }
 }
 
-/// A container whose runtime has set a burst. Each bandwidth of the pass is scaled.
 #[test]
-fn an_original_burst_survives_scaled_quotas() {
-    for policy in ["auto", "cfsQuotaBurstOnly"] {
-        let mut node = Node::new(CgroupVersion::V2);
-        node.annotate(&format!(r#"{{"policy":"{policy}"}}"#));
-        node.is_throttled = true;
-        let file = node.burst_file(&path("app"));
-        node.file(&file, "12345");
-        let mut actor = node.actor();
-        (0..4).for_each(|_| drop(node.pass(&mut actor)));
-        assert!(node.quotas()[1] > 40_000);
-        let with = if policy == "auto" { "20000" } else { "12345" };
-        assert_eq!(node.read(&file), with, "{policy}");
-        let report = node.pass(&mut actor);
-        assert_eq!((report.writes.errors.len(), report.writes.repaired), (0, 0), "{report:?}");
-        // A crash after a kernel before 6.10 has divided the burst.
-        drop(actor);
-        fs::write(node.dir.path().join(&file), if policy == "auto" { "20" } else { "12" }).unwrap();
-        restore(&node.config(), Duration::ZERO).unwrap();
-        assert_eq!((node.read(&file).as_str(), node.quotas()[1]), ("12345", 40_000), "{policy}");
+fn quotas_above_the_limit_are_rejected_once_and_auto_still_bursts() {
+    let mut node = Node::new(CgroupVersion::V2);
+    node.annotate(r#"{"policy":"auto","cfsQuotaBurstPercent":300}"#);
+    let mut actor = node.actor();
+    let rejected = |report: &BurstReport| {
+        let changes = report.changes.iter();
+        let changes = changes.filter(|(_, change)| *change == BurstChange::Rejected);
+        changes.map(|(one, _)| one.container.clone()).collect::<Vec<_>>()
+    };
+    let report = node.pass(&mut actor);
+    assert_eq!(rejected(&report), ["app", "side"]);
+    assert_eq!(node.bursts(), ["20000", "20000", "0"]);
+    assert_eq!(rejected(&node.pass(&mut actor)), [""; 0], "reported");
+    node.annotate(r#"{"policy":"cpuBurstOnly"}"#);
+    assert_eq!(rejected(&node.pass(&mut actor)), [""; 0]);
+    node.annotate(r#"{"policy":"cfsQuotaBurstOnly"}"#);
+    let report = node.pass(&mut actor);
+    assert_eq!(rejected(&report), ["app", "side"], "requested again");
+    assert_eq!(report.others, [("not_offered", 2)].into());
+    assert_eq!(node.quotas(), [200_000, 40_000, 40_000]);
+}
+
+/// Writes the checkpoint of an agent that scaled the quotas of `app` and its pod, by 1.2, and
+/// crashed. A kernel before 6.10 has divided the burst of the runtime, 12345.
+fn scale_by_an_older_agent(node: &Node) {
+    let written = [(path("app"), 40_000, ",\"burst\":12345"), (node::pod_path(), 200_000, "")];
+    let entries = written.map(|(path, limit, burst)| {
+        let scaled = limit * 6 / 5;
+        node.quota(&path, scaled);
+        let value = |quota: u64| match node.version {
+            CgroupVersion::V1 => quota.to_string(),
+            CgroupVersion::V2 => format!("{quota} 100000"),
+        };
+        let inode = fs::metadata(node.dir.path().join("cpu").join(&path)).unwrap().ino();
+        let original = format!(r#"{{"value":"{}"{burst}}}"#, value(limit));
+        let wrote = value(scaled);
+        let names = r#""namespace":"n","pod":"cart""#;
+        let was = format!(r#"{{{names},"inode":{inode},"original":{original},"wrote":"{wrote}"}}"#);
+        format!(r#"["{path}","scaled_quota",{was}]"#)
+    });
+    node.file(&node.burst_file(&path("app")), "12");
+    let body = format!(r#"{{"boot_id":null,"written":[{}]}}"#, entries.join(","));
+    let file = CheckedFile { name: "yields.json", magic: "cpuwarden-yields-1" };
+    node.file("state/yields.json", &file.text(&body));
+}
+
+#[test]
+fn scaled_quotas_of_an_older_agent_are_restored_once() {
+    for version in [CgroupVersion::V1, CgroupVersion::V2] {
+        let mut node = Node::new(version);
+        scale_by_an_older_agent(&node);
+        assert_eq!(node.quotas()[..2], [240_000, 48_000]);
+        assert_eq!(restore(&node.config(), Duration::ZERO).unwrap(), 2);
+        assert_eq!(node.quotas(), [200_000, 40_000, 40_000], "after a start");
+        assert_eq!(node.bursts(), ["0", "12345", "0"], "the runtime's");
+        assert!(!node.dir.path().join("state/yields.json").exists());
+        scale_by_an_older_agent(&node);
+        node.pass(&mut node.actor());
+        assert_eq!(node.quotas(), [200_000, 40_000, 40_000], "after a pass");
+        let checkpoint = fs::read_to_string(node.dir.path().join("state/yields.json")).unwrap();
+        assert!(checkpoint.contains("burst") && !checkpoint.contains("quota"), "{checkpoint}");
     }
 }
 
@@ -251,23 +293,6 @@ fn an_older_kernel_is_reported() {
 }
 
 #[test]
-fn quotas_are_scaled_on_a_kernel_without_burst() {
-    let mut node = Node::new(CgroupVersion::V2);
-    node.annotate(r#"{"policy":"auto"}"#);
-    node.is_throttled = true;
-    let burst_settings = BurstSettings { can_burst: false, ..node.config().burst_settings };
-    let mut actor = Actor::new(ActorConfig { burst_settings, ..node.config() }, node.start);
-    node.pass(&mut actor);
-    let report = node.pass(&mut actor);
-    assert_eq!(report.mode, Mode::Enforcing);
-    let scaled = report.scaled.iter().map(|one| (&*one.container, one.percent, one.cores));
-    assert_eq!(scaled.collect::<Vec<_>>(), [("app", 120, 0.48), ("side", 120, 0.48)]);
-    assert_eq!(report.others, [("no_kernel_support", 2)].into());
-    assert_eq!(node.quotas(), [216_000, 48_000, 48_000]);
-    assert_eq!(node.bursts(), ["0", "0", "0"]);
-}
-
-#[test]
 fn a_pod_limit_keeps_headroom_above_the_burst_of_the_pod() {
     let mut node = Node::of(CgroupVersion::V2, &["app", "side"]);
     // Its own limit is half of the containers' limits together.
@@ -275,46 +300,4 @@ fn a_pod_limit_keeps_headroom_above_the_burst_of_the_pod() {
     node.quota(&node::pod_path(), 40_000);
     node.pass(&mut node.actor());
     assert_eq!(node.bursts(), ["30000", "20000", "20000"]);
-}
-
-#[test]
-fn quotas_grow_while_the_node_is_idle_and_shrink_while_it_is_busy() {
-    for version in [CgroupVersion::V1, CgroupVersion::V2] {
-        let mut node = Node::new(version);
-        node.annotate(r#"{"policy":"cfsQuotaBurstOnly"}"#);
-        node.is_throttled = true;
-        let mut actor = node.actor();
-        let mut changes = |node: &mut Node, passes| {
-            let all = (0..passes).flat_map(|_| node.pass(&mut actor).changes);
-            all.map(|(one, change)| (one.container, change)).collect::<Vec<_>>()
-        };
-        let both = |change: BurstChange| ["app", "side"].map(|name| (name.into(), change.clone()));
-        let began = changes(&mut node, 2);
-        assert_eq!(began, both(BurstChange::Scaled { percent: 120 }));
-        assert_eq!(node.quotas(), [216_000, 48_000, 48_000], "after one step");
-        assert_eq!(changes(&mut node, 20), [], "only larger");
-        assert_eq!(node.quotas(), [280_000, 80_000, 80_000], "the highest quota");
-        node.used_share = 0.9;
-        assert_eq!(changes(&mut node, 30), both(BurstChange::Unscaled("overload")));
-        assert_eq!(node.quotas(), [200_000, 40_000, 40_000], "the limits");
-    }
-}
-
-#[test]
-fn quotas_are_not_scaled_without_the_option_or_during_a_resize() {
-    let mut node = Node::new(CgroupVersion::V2);
-    node.annotate(r#"{"policy":"auto"}"#);
-    node.is_throttled = true;
-    let mut actor = node.actor();
-    (0..2).for_each(|_| drop(node.pass(&mut actor)));
-    assert_eq!(node.quotas()[1], 48_000);
-    node.pod.containers[0].resources.cpu_limit_millis = Some(300);
-    node.pass(&mut actor);
-    assert_eq!(node.quotas()[1], 40_000, "the kubelet's value");
-    // Its lock.
-    drop(actor);
-    let burst_settings = BurstSettings::default();
-    let mut actor = Actor::new(ActorConfig { burst_settings, ..node.config() }, node.start);
-    (0..5).for_each(|_| drop(node.pass(&mut actor)));
-    assert_eq!(node.quotas()[2], 40_000);
 }

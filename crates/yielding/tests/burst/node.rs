@@ -12,9 +12,7 @@ use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use kubepods::model::{Container, Pod, Resources};
 use kubepods::path::QosClass;
-use snapshot::{
-    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, NodeSnapshot, Published, Quota,
-};
+use snapshot::{Bandwidth, ContainerIdentity, ContainerRow, NodeSnapshot, Quota};
 use yielding::{Actor, ActorConfig, BurstReport, BurstSettings, Inputs, Resizes, Switch};
 
 pub(crate) const UID: &str = "aaaaaaaa-0000-4000-8000-000000000001";
@@ -29,10 +27,6 @@ pub(crate) struct Node {
     pub(crate) pod: Pod,
     pub(crate) forecasts: BTreeMap<String, BurstForecast>,
     pub(crate) cpu_qos: &'static str,
-    pub(crate) used_share: f64,
-    pub(crate) used_ns: u64,
-    pub(crate) throttled: u64,
-    pub(crate) is_throttled: bool,
     pub(crate) resizes: Resizes,
 }
 
@@ -72,10 +66,6 @@ impl Node {
             pod,
             forecasts: names.iter().map(|&name| (name.to_owned(), good.clone())).collect(),
             cpu_qos: "",
-            used_share: 0.1,
-            used_ns: 0,
-            throttled: 0,
-            is_throttled: false,
             resizes: Resizes::default(),
         };
         let containers = names.iter().map(|name| (path(name), 40_000));
@@ -155,10 +145,9 @@ impl Node {
             sys_root: path("sys"),
             state_dir: path("state"),
             settings: Settings::default(),
-            burst_settings: BurstSettings { quota_percent: 200, ..BurstSettings::default() },
+            burst_settings: BurstSettings::default(),
             reserved: CpuSet::default(),
             resizes: self.resizes.clone(),
-            scaled_quotas: Published::default(),
         }
     }
 
@@ -173,10 +162,6 @@ impl Node {
     /// One second later.
     pub(crate) fn pass_with(&mut self, actor: &mut Actor, draining: bool) -> BurstReport {
         self.second += 1;
-        self.throttled += u64::from(self.is_throttled);
-        self.used_ns += (self.used_share * 8e9) as u64;
-        self.file("cpu/cpuacct.usage", &format!("{}\n", self.used_ns));
-        self.file("cpu/cpu.stat", &format!("usage_usec {}\n", self.used_ns / 1000));
         let now = self.start + Duration::from_secs(self.second);
         let rows = self.pod.containers.iter().map(|container| self.row(&container.name));
         let snapshot = NodeSnapshot {
@@ -207,14 +192,11 @@ impl Node {
             cpu_qos: self.cpu_qos.into(),
             ..ContainerIdentity::default()
         };
-        let cfs = CfsTotals { throttled_periods: self.throttled, ..CfsTotals::default() };
         ContainerRow {
             identity: Arc::new(identity),
             live: true,
             cgroup: Some(path(name).into()),
             bandwidth: Some(Bandwidth { quota: Quota::Usec(40_000), period_usec: 100_000 }),
-            usage_ns: Some(self.second * 300_000_000),
-            cfs: Some(cfs),
             ..ContainerRow::default()
         }
     }
