@@ -259,7 +259,6 @@ mod tests {
             ("bestEffortFloor", "1", "at least 2"),
             ("burstPercent", "0", "1 to 99"),
             ("burstPercent", "100", "1 to 99"),
-            ("burstQuotaPercent", "99", "100 to 1000"),
         ] {
             let options = serde_saphyr::from_str(&format!("{key}: {value}")).unwrap();
             let expected = format!("{}: {value} is out of range: expected {range}", flag(key));
