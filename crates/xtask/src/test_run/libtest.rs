@@ -128,7 +128,7 @@ impl Follower {
         let is_failed = !is_success || failed > 0 || self.latest.is_none();
         // After a success the list is one of tests that a test ran.
         let tests = if failed > 0 { self.names } else { Vec::new() };
-        let failures = is_failed.then(|| FailedTarget { arguments: self.arguments, tests });
+        let failures = is_failed.then_some(FailedTarget { arguments: self.arguments, tests });
         let times = self.times;
         let failures = failures.into_iter().collect();
         Summary { passed, failed, skipped, failures, times, targets: Vec::new() }

@@ -14,11 +14,12 @@ use crate::process;
 pub(super) fn run() -> Result<(), TestRunError> {
     timed("lints", || {
         let clippy = ["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        process::run(idle(cargo()).args(clippy))?;
-        let image = ["check", "--locked", "--package", "cpuwarden", "--no-default-features"];
-        process::run(idle(cargo()).args(image).env("RUSTFLAGS", "-D warnings"))?;
-        let mut arm64 = idle(cargo());
-        arm64.args(image);
+        process::run(idle(&cargo()).args(clippy))?;
+        let image = ["--locked", "--package", "cpuwarden", "--no-default-features"];
+        let deny = ["--", "-D", "warnings"];
+        process::run(idle(&cargo()).arg("clippy").args(image).args(deny))?;
+        let mut arm64 = idle(&cargo());
+        arm64.arg("check").args(image);
         cross_compile(&mut arm64, Platform::Arm64)?;
         process::run(&mut arm64)?;
         println!("{}", deny::run(Advisories::IfReachable)?);
@@ -28,7 +29,7 @@ pub(super) fn run() -> Result<(), TestRunError> {
 
 /// The command with the policy `SCHED_IDLE`: it takes only what the tests leave of the CPUs, and a
 /// test that wakes up preempts it at once.
-fn idle(command: Command) -> Command {
+fn idle(command: &Command) -> Command {
     let mut idle = Command::new("chrt");
     idle.args(["--idle", "0"]).arg(command.get_program());
     if let Some(directory) = command.get_current_dir() {
