@@ -27,6 +27,36 @@ fn every_dependency_is_used() {
     assert!(unused.is_empty(), "remove these from the manifests: {unused:#?}");
 }
 
+/// Libraries that the product uses wherever they serve.
+const FIXED: [&str; 10] = [
+    "cgroups-rs",
+    "clap",
+    "k8s-openapi",
+    "kube",
+    "procfs",
+    "prometheus",
+    "serde",
+    "serde_json",
+    "tokio",
+    "tracing",
+];
+
+/// The test above shows that a dependency of a manifest is used.
+#[test]
+fn fixed_libraries_are_in_the_product() {
+    let development = ["corpus", "kubelet-stub", "testkit", "xtask"];
+    let packages = packages();
+    let product =
+        packages.iter().filter(|package| !development.contains(&package["name"].as_str().unwrap()));
+    let dependencies: Vec<&Value> =
+        product.flat_map(|package| package["dependencies"].as_array().unwrap()).collect();
+    for library in FIXED {
+        let is_used =
+            dependencies.iter().any(|one| one["name"] == library && one["kind"].is_null());
+        assert!(is_used, "no crate of the product depends on {library}");
+    }
+}
+
 #[test]
 fn generated_code_is_all_that_uses_the_exceptions() {
     for (krate, name) in GENERATED {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cgroupfs::{Hierarchy, control, subdirectories};
+use cgroups_rs::cpu::CpuController;
+use cgroups_rs::{CgroupPid, Controller as _};
 use kernel_text::CgroupVersion;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
@@ -155,16 +157,11 @@ impl Cgroup<'_> {
     /// # Errors
     /// The kernel rejects it.
     pub(super) fn set_quota(&self, quota_usec: u64, period_usec: u64) -> anyhow::Result<()> {
-        match self.hierarchy.version {
-            CgroupVersion::V1 => {
-                control::write(&self.file("cpu.cfs_period_us"), &period_usec.to_string())?;
-                control::write(&self.file("cpu.cfs_quota_us"), &quota_usec.to_string())?;
-            }
-            CgroupVersion::V2 => {
-                control::write(&self.file("cpu.max"), &format!("{quota_usec} {period_usec}"))?;
-            }
-        }
-        Ok(())
+        let cpu = self.cpu();
+        let set = cpu
+            .set_cfs_period(period_usec)
+            .and_then(|()| cpu.set_cfs_quota(i64::try_from(quota_usec).unwrap_or(i64::MAX)));
+        set.with_context(|| format!("cannot set the CPU quota of {}", self.path.display()))
     }
 
     /// Sets `cpu.shares`, or `cpu.weight` on v2.
@@ -172,7 +169,8 @@ impl Cgroup<'_> {
     /// # Errors
     /// The kernel rejects it.
     pub(super) fn set_weight(&self, weight: u64) -> anyhow::Result<()> {
-        Ok(control::write(&self.file(self.weight_file()), &weight.to_string())?)
+        let set = self.cpu().set_shares(weight);
+        set.with_context(|| format!("cannot set the CPU weight of {}", self.path.display()))
     }
 
     /// Moves a process, with all its threads, into the cgroup.
@@ -181,9 +179,22 @@ impl Cgroup<'_> {
     /// The kernel rejects it, or the process has ended.
     pub(super) fn add_process(&self, pid: u32) -> anyhow::Result<()> {
         for mount in mounts(self.hierarchy) {
-            control::write(&mount.join(&self.path).join("cgroup.procs"), &pid.to_string())?;
+            let directory = mount.join(&self.path);
+            self.controller(directory.clone())
+                .add_task_by_tgid(&CgroupPid::from(u64::from(pid)))
+                .with_context(|| format!("cannot move process {pid} into {}", directory.display()))?;
         }
         Ok(())
+    }
+
+    /// The controller of the cgroup's own directory.
+    fn cpu(&self) -> CpuController {
+        self.controller(self.hierarchy.cpu.join(&self.path))
+    }
+
+    /// A directory of the cgroup in any hierarchy: `cgroup.procs` is in all of them.
+    fn controller(&self, directory: PathBuf) -> CpuController {
+        CpuController::new(directory, self.hierarchy.version == CgroupVersion::V2)
     }
 
     fn weight_file(&self) -> &'static str {
