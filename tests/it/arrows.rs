@@ -247,7 +247,7 @@ const PURE_MAY_USE: &[&str] = &["arc-swap", "serde", "serde_json", "thiserror"];
 const PURE_MODULES: &[&str] =
     &["crates/reporting/src/node_condition/rule.rs", "crates/watchdog/src/errors.rs"];
 
-/// What turns the ban on in a pure crate or module.
+/// Attribute that turns the ban on in a pure crate or module.
 const BAN: &str = "#![deny(clippy::disallowed_methods, clippy::disallowed_types)]";
 
 /// Items that the workspace's `.clippy.toml` must ban, each with a line that must trigger the lint.

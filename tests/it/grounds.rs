@@ -1,4 +1,4 @@
-//! What is tested where: each kernel test runs somewhere by default.
+//! Grounds of the kernel tests: each test runs somewhere by default.
 
 use std::process::Command;
 

@@ -40,7 +40,7 @@ pub struct Feature {
     pub reason: String,
 }
 
-/// What the agent knows of itself.
+/// Figures of the agent itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentFigures {

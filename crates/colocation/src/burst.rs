@@ -38,7 +38,7 @@ struct Annotation {
 /// A pod's request, from its annotation; the defaults are Koordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodBurst {
-    /// What the pod requests.
+    /// Requested policy.
     pub policy: BurstPolicy,
     /// Requested burst, percent of the limit.
     pub cpu_burst_percent: u64,

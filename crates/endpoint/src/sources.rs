@@ -1,4 +1,4 @@
-//! What the endpoint reads: snapshots, metrics, advice, and the state of the agent.
+//! Inputs of the endpoint: snapshots, metrics, advice, and the state of the agent.
 
 use std::sync::Arc;
 

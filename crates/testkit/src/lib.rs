@@ -1,3 +1,3 @@
-//! What tests and the demo share.
+//! Load for tests and the demo.
 
 pub mod load;

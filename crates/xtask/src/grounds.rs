@@ -1,4 +1,4 @@
-//! What is tested where: the kernel tests of `tests/it`, on this machine and in nodes.
+//! Grounds of the kernel tests of `tests/it`: this machine and the nodes.
 //!
 //! Nodes have cgroup v2, which is the main ground. This machine has cgroup v1 or a newer kernel, and
 //! CPUs that run at the same time: it runs the tests for which that makes a difference.
@@ -25,7 +25,7 @@ pub struct KernelTests {
     pub name: &'static str,
     /// Their grounds in `cargo xtask test`. With `--all`, each test runs on every ground.
     pub grounds: &'static [Ground],
-    /// What differs between the grounds, or why one suffices.
+    /// Difference between the grounds, or the reason why one suffices.
     pub why: &'static str,
 }
 

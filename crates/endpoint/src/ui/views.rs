@@ -1,4 +1,4 @@
-//! What the page and the JSON API read.
+//! Inputs of the page and the JSON API.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -22,7 +22,7 @@ pub(super) struct Summary {
 /// Duration of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TestTime {
-    /// Where it ran: the arguments of its target, or a node.
+    /// Arguments of its target, or the label of a node.
     pub(super) place: String,
     /// Path of the test.
     pub(super) test: String,

@@ -1,4 +1,4 @@
-//! Which tests of a target run where.
+//! Distribution of a target's tests among the queues.
 
 use crate::grounds::{NEEDS_ALL_CPUS, NOT_ON_HOST};
 
