@@ -1,9 +1,10 @@
 //! The Helm chart: it lints, and renders in every profile. The output is valid on every supported
 //! Kubernetes, and a profile has only what it needs.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value, json};
 use xtask::{generated, tools};
@@ -34,46 +35,56 @@ fn generated_files_are_up_to_date() {
 
 #[test]
 fn manifests_are_valid_on_the_oldest_and_the_newest_kubernetes() {
-    for profile in PROFILES {
-        let checked =
-            valid_on_every_minor(&[&format!("--set=profile={profile}"), OPERATOR, EVERYTHING]);
+    let values = PROFILES.map(|profile| format!("--set=profile={profile}"));
+    let sets: Vec<_> = values.iter().map(|values| vec![&**values, OPERATOR, EVERYTHING]).collect();
+    for checked in valid_on_every_minor(&sets) {
         for kind in ["DaemonSet", "NetworkPolicy", "PodMonitor", "PrometheusRule", "ConfigMap"] {
             assert!(checked.contains(&format!("{kind}/cpuwarden")), "{checked}");
         }
     }
 }
 
-/// Renders the chart for each of [`MINORS`] and checks it against that version's schemas; returns
-/// the checked objects.
-pub(super) fn valid_on_every_minor(arguments: &[&str]) -> String {
-    let place = tempfile::tempdir().unwrap();
-    let checked = MINORS.map(|minor| {
-        let file = place.path().join("release.yaml");
-        fs::write(&file, render(&[&[&*format!("--kube-version={minor}.0")], arguments].concat()))
-            .unwrap();
-        validated(&file, minor)
-    });
-    checked.concat()
+/// Arguments of helm for the oldest and the newest supported Kubernetes.
+pub(super) fn kube_versions() -> [String; 2] {
+    MINORS.map(|minor| format!("--kube-version={minor}.0"))
 }
 
-fn validated(file: &Path, minor: &str) -> String {
+/// Renders the chart with each set of arguments for each of [`MINORS`], and checks it against that
+/// version's schemas. Returns a line per minor and set: the checked objects.
+pub(super) fn valid_on_every_minor(sets: &[Vec<&str>]) -> Vec<String> {
+    let checked = kube_versions().into_iter().zip(MINORS).flat_map(|(version, minor)| {
+        let texts = sets.iter().map(|set| render(&[&[&*version], &set[..]].concat()));
+        validated(&texts.collect::<Vec<_>>(), minor)
+    });
+    checked.collect()
+}
+
+/// The checked objects of each text. The validator starts once: it loads for seconds.
+fn validated(texts: &[String], minor: &str) -> Vec<String> {
+    let place = tempfile::tempdir().unwrap();
+    let files: Vec<_> =
+        (0..texts.len()).map(|at| place.path().join(format!("release-{at}.yaml"))).collect();
+    files.iter().zip(texts).for_each(|(file, text)| fs::write(file, text).unwrap());
     let mut python = Command::new(tools::python().unwrap());
-    output_of(python.arg(deploy("tests/validate_manifests.py")).arg(file).arg(minor))
+    let checked =
+        output_of(python.arg(deploy("tests/validate_manifests.py")).arg(minor).args(files));
+    let checked: Vec<String> = checked.lines().map(str::to_owned).collect();
+    assert_eq!(checked.len(), texts.len(), "{checked:?}");
+    checked
 }
 
 #[test]
 fn names_of_digits_or_of_the_greatest_length_are_valid() {
-    let place = tempfile::tempdir().unwrap();
     let (longest, namespace) = ("a".repeat(53), format!("--namespace={}", "9".repeat(63)));
     let values = [
         "--set-string=serviceAccount.name=7,serviceAccount.annotations.a=1,endpoint.tls.secretName=5",
         OPERATOR,
     ];
-    for name in ["1", "1e3", &longest] {
-        let file = place.path().join("release.yaml");
-        let arguments = [&[&*namespace, "--set=profile=pin"], &values[..]].concat();
-        fs::write(&file, generated::render_release(name, &arguments).unwrap()).unwrap();
-        assert!(validated(&file, MINORS[1]).contains("DaemonSet/"), "{name}");
+    let arguments = [&[&*namespace, "--set=profile=pin"], &values[..]].concat();
+    let names = ["1", "1e3", &longest];
+    let texts = names.map(|name| generated::render_release(name, &arguments).unwrap());
+    for (name, checked) in names.iter().zip(validated(&texts, MINORS[1])) {
+        assert!(checked.contains("DaemonSet/"), "{name}: {checked}");
     }
 }
 
@@ -480,8 +491,13 @@ fn rules(text: &str) -> Vec<Value> {
     objects.map(|object| object["spec"].clone()).collect()
 }
 
+/// The chart with these arguments. Helm renders it once for all tests.
 pub(super) fn render(arguments: &[&str]) -> String {
-    generated::render(arguments).unwrap()
+    static RENDERED: Mutex<BTreeMap<Vec<String>, Arc<OnceLock<String>>>> =
+        Mutex::new(BTreeMap::new());
+    let key = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    let text = Arc::clone(RENDERED.lock().unwrap().entry(key).or_default());
+    text.get_or_init(|| generated::render(arguments).unwrap()).clone()
 }
 
 pub(super) fn documents(text: &str) -> Vec<Value> {

@@ -67,11 +67,12 @@ podMonitor: {metricRelabelings: [{action: labeldrop, regex: cpu}], scrapeTimeout
 ";
     fs::write(&file, values).unwrap();
     let values = format!("--values={}", file.display());
-    let checked = valid_on_every_minor(&[&values, OPERATOR]);
-    assert!(
-        checked.contains("DaemonSet/warden") && checked.contains("PodMonitor/warden"),
-        "{checked}"
-    );
+    for checked in valid_on_every_minor(&[vec![&values, OPERATOR]]) {
+        assert!(
+            checked.contains("DaemonSet/warden") && checked.contains("PodMonitor/warden"),
+            "{checked}"
+        );
+    }
     let text = render(&[&values, OPERATOR]);
     let (pod, agent) = (pod(&text), container(&text));
     assert_eq!(variable(&agent, "CPUWARDEN_LOG").as_deref(), Some("debug"));
@@ -138,11 +139,12 @@ fn probes_wait_for_seconds() {
 fn a_service_monitor_takes_the_place_of_the_pod_monitor() {
     let values =
         "--set=serviceMonitor.enabled=true,serviceMonitor.labels.release=kps,cadvisorMetrics=true";
-    let checked = valid_on_every_minor(&[values, OPERATOR]);
-    assert!(
-        checked.contains("Service/cpuwarden") && checked.contains("ServiceMonitor/cpuwarden"),
-        "{checked}"
-    );
+    for checked in valid_on_every_minor(&[vec![values, OPERATOR]]) {
+        assert!(
+            checked.contains("Service/cpuwarden") && checked.contains("ServiceMonitor/cpuwarden"),
+            "{checked}"
+        );
+    }
     let text = render(&[values, OPERATOR]);
     assert!(object(&text, "PodMonitor").is_none(), "each agent would be scraped twice");
     let (service, monitor) =
