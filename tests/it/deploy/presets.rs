@@ -68,22 +68,28 @@ fn with_all(query: &Query) -> String {
     text
 }
 
-/// Numbers of the expressions that have a value. Each group has its own input: promtool's other
-/// keys stay as they are.
-fn with_values(
-    groups: &[Value],
-    expressions: &[Vec<(usize, String)>],
-    at: &str,
-) -> BTreeSet<usize> {
-    let tests = groups.iter().zip(expressions).map(|(group, expressions)| {
-        let expected = expressions.iter().map(|(number, expression)| {
+/// One input of promtool, and what is asked about it.
+struct Group {
+    /// As in a file of unit tests.
+    input: Value,
+    /// Expressions, each with a number of its own in all groups.
+    expressions: Vec<(usize, String)>,
+    /// Minute at which they are evaluated.
+    at_minute: u64,
+}
+
+/// Numbers of the expressions that have a value.
+fn with_values(groups: &[Group]) -> BTreeSet<usize> {
+    let tests = groups.iter().map(|group| {
+        let expected = group.expressions.iter().map(|(number, expression)| {
             // NaN is less than nothing. The number marks the expression in promtool's output.
             let counted = format!("(count(({expression}) < Inf) > bool 0) + 0 * {number}");
+            let at = format!("{}m", group.at_minute);
             json!({"expr": counted, "eval_time": at, "exp_samples": [{"labels": "{}", "value": 1}]})
         });
-        let mut group = group.clone();
-        group["promql_expr_test"] = expected.collect();
-        group
+        let mut input = group.input.clone();
+        input["promql_expr_test"] = expected.collect();
+        input
     });
     let rules = ["rules/recording.yaml", "rules/alerts.yaml"].map(deploy);
     let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
@@ -96,8 +102,8 @@ fn with_values(
         output.status.success() != text.contains("FAILED") && !text.contains("error"),
         "{text}"
     );
-    let mut values: BTreeSet<usize> =
-        expressions.iter().flatten().map(|(number, _)| *number).collect();
+    let expressions = groups.iter().flat_map(|group| &group.expressions);
+    let mut values: BTreeSet<usize> = expressions.map(|(number, _)| *number).collect();
     for rest in text.split(" + 0 * ").skip(1) {
         let number = rest.split('"').next().unwrap().parse().unwrap();
         assert!(values.remove(&number), "{text}");
@@ -108,8 +114,8 @@ fn with_values(
 /// Queries that have data on a preset, by their position.
 fn queries_with_data(queries: &[Query], preset: Preset, traced: bool) -> BTreeSet<usize> {
     let expressions = queries.iter().map(with_all).enumerate().collect();
-    let group = json!({"interval": "1m", "input_series": input(preset, traced)});
-    with_values(&[group], &[expressions], "25m")
+    let input = json!({"interval": "1m", "input_series": input(preset, traced)});
+    with_values(&[Group { input, expressions, at_minute: 25 }])
 }
 
 /// Panels and alerts that need more than lean, in the words of the page.
@@ -179,45 +185,73 @@ fn on(preset: Preset, series: &str) -> Option<String> {
     }
 }
 
-/// Alerts that fire on what is left of the input of their own unit tests.
-fn firing(preset: Preset) -> BTreeSet<String> {
+/// A group of unit tests with what the preset leaves of its input, and the last minute at which the
+/// group asks for anything.
+fn left(group: &Value, preset: Preset) -> (Value, u64) {
+    let asked = ["alert_rule_test", "promql_expr_test"].into_iter().flat_map(|tests| {
+        group[tests]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|test| test["eval_time"].as_str().unwrap())
+    });
+    let minute = |time: &str| time.strip_suffix('m').expect(time).parse::<u64>().unwrap();
+    let last = asked.map(minute).max().unwrap();
+    let series = group["input_series"].as_array().unwrap().iter().filter_map(|one| {
+        let series = on(preset, one["series"].as_str().unwrap())?;
+        // To YAML 0x30 is a number; promtool means thirty times 0.
+        let values = one["values"]
+            .as_u64()
+            .map_or_else(|| one["values"].clone(), |hex| json!(format!("{hex:#x}")));
+        Some(json!({"series": series, "values": values}))
+    });
+    let mut input = group.clone();
+    input["input_series"] = series.collect();
+    input.as_object_mut().unwrap().remove("alert_rule_test");
+    (input, last)
+}
+
+/// Alerts that fire on what each preset leaves of the input of their own unit tests. Presets with
+/// the same input share one evaluation.
+fn firing<const N: usize>(presets: [Preset; N]) -> [BTreeSet<String>; N] {
     let alerts = rules::alerts();
     let files = rules::TESTS
         .map(|file| serde_saphyr::from_str::<Value>(&read(&format!("tests/{file}"))).unwrap());
-    let mut groups: Vec<Value> =
-        files.iter().flat_map(|file| file["tests"].as_array().unwrap().clone()).collect();
-    for group in &mut groups {
-        let input = group["input_series"].as_array().unwrap().iter();
-        let left = input.filter_map(|one| {
-            let series = on(preset, one["series"].as_str().unwrap())?;
-            // To YAML 0x30 is a number; promtool means thirty times 0.
-            let values = one["values"]
-                .as_u64()
-                .map_or_else(|| one["values"].clone(), |hex| json!(format!("{hex:#x}")));
-            Some(json!({"series": series, "values": values}))
+    let tests: Vec<&Value> =
+        files.iter().flat_map(|file| file["tests"].as_array().unwrap()).collect();
+    let mut groups: Vec<Group> = Vec::new();
+    // Positions in `groups` of each preset's inputs.
+    let used = presets.map(|preset| {
+        let each = tests.iter().map(|test| {
+            let (input, at_minute) = left(test, preset);
+            if let Some(same) = groups.iter().position(|group| group.input == input) {
+                return same;
+            }
+            let expression = |(number, alert): (usize, &String)| {
+                let firing = format!(r#"ALERTS{{alertname="{alert}",alertstate="firing"}}"#);
+                (number, format!("max_over_time({firing}[90m])"))
+            };
+            let numbers = groups.len() * alerts.len()..;
+            let expressions = numbers.zip(&alerts).map(expression).collect();
+            groups.push(Group { input, expressions, at_minute });
+            groups.len() - 1
         });
-        group["input_series"] = left.collect();
-        group.as_object_mut().unwrap().remove("alert_rule_test");
-    }
-    let expressions = |at: usize| {
-        let expression = |(number, alert): (usize, &String)| {
-            let fired =
-                format!(r#"max_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}[90m])"#);
-            (at * alerts.len() + number, fired)
-        };
-        alerts.iter().enumerate().map(expression).collect()
-    };
-    let expressions: Vec<_> = (0..groups.len()).map(expressions).collect();
-    let fired = with_values(&groups, &expressions, "90m");
-    fired.into_iter().map(|number| alerts[number % alerts.len()].clone()).collect()
+        each.collect::<BTreeSet<usize>>()
+    });
+    let fired = with_values(&groups);
+    used.map(|used| {
+        let of_preset = fired.iter().filter(|number| used.contains(&(*number / alerts.len())));
+        of_preset.map(|number| alerts[number % alerts.len()].clone()).collect()
+    })
 }
 
 #[test]
 fn every_alert_fires_with_its_documented_preset() {
     let all: BTreeSet<String> = rules::alerts().into_iter().collect();
-    assert_eq!(firing(Preset::Full), all, "with full");
-    assert_eq!(firing(Preset::Standard), all, "with standard");
-    let beyond: BTreeSet<String> = all.difference(&firing(Preset::Lean)).cloned().collect();
+    let [full, standard, lean] = firing([Preset::Full, Preset::Standard, Preset::Lean]);
+    assert_eq!(full, all, "with full");
+    assert_eq!(standard, all, "with standard");
+    let beyond: BTreeSet<String> = all.difference(&lean).cloned().collect();
     let listed = listed().into_iter().filter(|name| !name.contains(": ")).collect();
     assert_eq!(beyond, listed, "the table in docs/sizing.md");
 }
