@@ -34,24 +34,29 @@ fn serve_page() -> SocketAddr {
     address
 }
 
-/// A Prometheus that scrapes the page like a PodMonitor, but overrides `honorLabels`.
-fn overridden(relabelings: &Value) -> Prometheus {
-    let labels =
-        "cluster: test, node: n, namespace: cpuwarden, pod: cpuwarden-x, container: cpuwarden";
+/// A Prometheus that scrapes the page like three PodMonitors that override `honorLabels`: a job and
+/// a `cluster` for each of these relabelings.
+fn overridden(jobs: &[(&str, Value)]) -> Prometheus {
     let address = serve_page();
+    let job = |(name, relabelings): &(&str, Value)| {
+        format!(
+            "  - job_name: {name}
+    honor_labels: false
+    metric_relabel_configs: {relabelings}
+    static_configs:
+      - targets: ['{address}']
+        labels: {{cluster: {name}, node: n, namespace: cpuwarden, pod: cpuwarden-x, container: cpuwarden}}
+"
+        )
+    };
     let configuration = format!(
         "global: {{scrape_interval: 1s, evaluation_interval: 1s}}
 rule_files: [recording.yaml, alerts.yaml]
 scrape_configs:
-  - job_name: cpuwarden
-    honor_labels: false
-    metric_relabel_configs: {relabelings}
-    static_configs: [{{targets: ['{address}'], labels: {{{labels}}}}}]
-"
+{}",
+        jobs.iter().map(job).collect::<String>()
     );
-    let prometheus = Prometheus::configured(&configuration, Pace { window: "20s", hold: "1s" });
-    eventually("a scrape", || prometheus.count(USAGE) > 0);
-    prometheus
+    Prometheus::configured(&configuration, Pace { window: "20s", hold: "1s" })
 }
 
 /// Relabelings in the n-th YAML block of the section, in the form of Prometheus' own configuration.
@@ -71,21 +76,17 @@ fn documented(number: usize) -> Value {
     serde_json::from_str(&own).unwrap()
 }
 
-/// Namespace, pod and container of a metric's series.
-fn names(prometheus: &Prometheus, metric: &str) -> Vec<String> {
+/// Namespace, pod and container of a metric's series in one cluster.
+fn names(prometheus: &Prometheus, metric: &str, cluster: &str) -> Vec<String> {
     let of = |labels: &Value| {
         ["namespace", "pod", "container"]
             .map(|name| labels[name].as_str().unwrap_or("-").to_owned())
     };
-    let mut names: Vec<String> =
-        prometheus.samples(metric).iter().map(|(labels, _)| of(labels).join(" ")).collect();
+    let series = prometheus.samples(&format!("{metric}{{cluster=\"{cluster}\"}}"));
+    let mut names: Vec<String> = series.iter().map(|(labels, _)| of(labels).join(" ")).collect();
     names.sort();
     names.dedup();
     names
-}
-
-fn fires(prometheus: &Prometheus) -> bool {
-    prometheus.count(r#"ALERTS{alertname="CpuwardenLabelsOverridden", alertstate="firing"}"#) == 1
 }
 
 /// The same names on the page itself.
@@ -107,36 +108,44 @@ fn measured() -> Vec<String> {
 }
 
 #[test]
-fn labels_that_are_replaced_raise_an_alert() {
-    let prometheus = overridden(&Value::Array(Vec::new()));
-    assert!(
-        names(&prometheus, USAGE)
-            .iter()
-            .all(|name| name.starts_with("cpuwarden cpuwarden-x cpuwarden"))
-    );
-    eventually("the alert fires", || fires(&prometheus));
-}
-
-#[test]
-fn the_documented_relabelings_give_all_names_back() {
-    let prometheus = overridden(&documented(0));
-    assert_eq!(names(&prometheus, USAGE), measured());
-    assert_eq!(prometheus.count(r#"{exported_pod!=""}"#), 0);
-    // The agent's own series keep their names.
-    assert_eq!(names(&prometheus, "cpuwarden_build_info"), ["cpuwarden cpuwarden-x cpuwarden"]);
+fn replaced_labels_raise_an_alert_and_the_documented_relabelings_restore_them() {
+    let jobs = [
+        ("replaced", Value::Array(Vec::new())),
+        ("restored", documented(0)),
+        ("enforced", documented(1)),
+    ];
+    let prometheus = overridden(&jobs);
     let recorded = "container:cpuwarden_cpu_usage_cores:rate5m";
-    eventually("the recording rules have them", || prometheus.count(recorded) > 0);
-    assert!(names(&prometheus, recorded).iter().all(|name| measured().contains(name)));
-    assert!(!fires(&prometheus));
-}
+    for (cluster, _) in &jobs {
+        eventually("a scrape and the recording rules", || {
+            !names(&prometheus, USAGE, cluster).is_empty()
+                && !names(&prometheus, recorded, cluster).is_empty()
+        });
+    }
+    // Only for the job whose labels stay replaced.
+    let firing = r#"ALERTS{alertname="CpuwardenLabelsOverridden", alertstate="firing"}"#;
+    eventually("the alert fires", || prometheus.count(firing) > 0);
+    let clusters =
+        prometheus.samples(firing).into_iter().map(|(labels, _)| labels["cluster"].clone());
+    assert_eq!(clusters.collect::<Vec<_>>(), ["replaced"]);
+    let replaced = names(&prometheus, USAGE, "replaced");
+    assert!(
+        replaced.iter().all(|name| name.starts_with("cpuwarden cpuwarden-x cpuwarden")),
+        "{replaced:?}"
+    );
 
-#[test]
-fn where_the_namespace_is_enforced_the_pod_bears_it() {
-    let prometheus = overridden(&documented(1));
+    assert_eq!(names(&prometheus, USAGE, "restored"), measured());
+    assert_eq!(prometheus.count(r#"{exported_pod!="", cluster!="replaced"}"#), 0);
+    // The agent's own series keep their names.
+    let own = names(&prometheus, "cpuwarden_build_info", "restored");
+    assert_eq!(own, ["cpuwarden cpuwarden-x cpuwarden"]);
+    let recorded = names(&prometheus, recorded, "restored");
+    assert!(recorded.iter().all(|name| measured().contains(name)), "{recorded:?}");
+
+    // Where the namespace is enforced, the label pod has both names.
     let expected = measured().into_iter().map(|name| {
         let parts: Vec<&str> = name.split(' ').collect();
         format!("cpuwarden {}/{} {}", parts[0], parts[1], parts[2])
     });
-    assert_eq!(names(&prometheus, USAGE), expected.collect::<Vec<_>>());
-    assert!(!fires(&prometheus));
+    assert_eq!(names(&prometheus, USAGE, "enforced"), expected.collect::<Vec<_>>());
 }
