@@ -5,6 +5,7 @@ mod cgroup;
 mod exposition;
 pub(crate) mod http;
 mod kubelet;
+mod stage;
 mod ticks;
 mod tree;
 mod workload;
@@ -19,6 +20,7 @@ pub(crate) use agent::Agent;
 pub(crate) use cgroup::Cgroup;
 pub(crate) use exposition::Exposition;
 pub(crate) use kubelet::{Kubelet, pod_list, running_pod};
+pub(crate) use stage::OnStage;
 pub(crate) use tree::{Qos, RealTree};
 pub(crate) use workload::{BURST_EVERY, READY, Running, Workload};
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{Cgroup, LAYOUT};
+use super::stage::OnStage;
 use super::turn;
 
 /// Kubernetes QoS class, as in the kubelet's directories.
@@ -17,23 +18,33 @@ pub(crate) enum Qos {
     BestEffort,
 }
 
-/// `<own name>/tree/kubepods` with the QoS levels, as the kubelet creates them with the cgroupfs
+/// `<own name>/tree-<number>/kubepods` with the QoS levels, as the kubelet creates them with the cgroupfs
 /// driver.
 ///
-/// Removed on drop with all processes in it, also during a panic. While it exists, no other test of
-/// this process uses the CPUs.
+/// Removed on drop with all processes in it, also during a panic.
 pub(crate) struct RealTree {
     root: Cgroup,
     kubepods: Cgroup,
-    _stage: Stage,
-    _turn: MutexGuard<'static, ()>,
+    _stage: OnStage,
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl RealTree {
+    /// A tree for load: while it exists, no other test of this process loads the CPUs.
     pub(crate) fn new() -> Self {
-        let turn = turn();
-        let stage = Stage::enter();
-        let root = stage.cgroup.child("tree");
+        Self::create(Some(turn()))
+    }
+
+    /// A tree for containers that use a small part of a CPU: other tests may load the CPUs.
+    pub(crate) fn beside_others() -> Self {
+        Self::create(None)
+    }
+
+    fn create(turn: Option<MutexGuard<'static, ()>>) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let stage = OnStage::enter();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let root = stage.cgroup().child(&format!("tree-{number}"));
         // From here on, a panic removes what was created.
         let mut tree = Self { kubepods: root.clone(), root, _stage: stage, _turn: turn };
         tree.kubepods = tree.root.child("kubepods");
@@ -70,46 +81,7 @@ impl Drop for RealTree {
     }
 }
 
-/// A cgroup that comes before everything else on the machine. In it, this process and its tree have
-/// the same weight, whatever the weight of the cgroup from which the tests were started: neither
-/// its loads nor the agent can starve.
-struct Stage {
-    cgroup: Cgroup,
-    /// Cgroup of this process and the agents that it starts.
-    runner: Cgroup,
-    /// `cgroup.procs` of the cgroup where this process was before.
-    before: PathBuf,
-}
-
-impl Stage {
-    fn enter() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cpuwarden-it-{}-{number}", std::process::id());
-        let before = Cgroup::of_this_process().procs();
-        let cgroup = Cgroup::create(name.into());
-        let stage = Self { runner: cgroup.existing_child("runner"), cgroup, before };
-        stage.cgroup.set_highest_weight();
-        let runner = stage.cgroup.child("runner");
-        fs::write(runner.procs(), std::process::id().to_string()).unwrap();
-        stage
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // An agent may outlive the tree.
-        for pid in fs::read_to_string(self.runner.procs()).unwrap_or_default().lines() {
-            let _ = fs::write(&self.before, pid);
-        }
-        // Not with the processes in it: this is one of them.
-        [&self.runner, &self.cgroup]
-            .into_iter()
-            .for_each(|cgroup| remove_all(cgroup, |directory| fs::remove_dir(directory)));
-    }
-}
-
-fn remove_all(cgroup: &Cgroup, remove: impl Fn(&Path) -> std::io::Result<()>) {
+pub(super) fn remove_all(cgroup: &Cgroup, remove: impl Fn(&Path) -> std::io::Result<()>) {
     for directory in cgroup.dirs() {
         if let Err(left) = remove(&directory) {
             // Must not panic, since this may run during a panic.

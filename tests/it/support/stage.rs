@@ -1,0 +1,91 @@
+//! A cgroup that comes before everything else on the machine. In it, this process and its trees have
+//! the same weight, whatever the weight of the cgroup from which the tests were started: neither
+//! their loads nor the agents can starve.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::cgroup::Cgroup;
+use super::tree::remove_all;
+
+struct Stage {
+    cgroup: Cgroup,
+    /// Cgroup of this process and the agents that it starts.
+    runner: Cgroup,
+    /// `cgroup.procs` of the cgroup where this process was before.
+    before: PathBuf,
+}
+
+/// The stage of this process, and the number of tests on it.
+static STAGE: Mutex<Option<(Stage, usize)>> = Mutex::new(None);
+
+fn lock() -> MutexGuard<'static, Option<(Stage, usize)>> {
+    STAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While it exists, this process is on its stage.
+pub(crate) struct OnStage(());
+
+impl OnStage {
+    pub(crate) fn enter() -> Self {
+        lock().get_or_insert_with(|| (Stage::enter(), 0)).1 += 1;
+        Self(())
+    }
+
+    pub(super) fn cgroup(&self) -> Cgroup {
+        lock().as_ref().unwrap().0.cgroup.clone()
+    }
+}
+
+impl Drop for OnStage {
+    fn drop(&mut self) {
+        let mut stage = lock();
+        if let Some((_, tests)) = &mut *stage {
+            *tests -= 1;
+            if *tests == 0 {
+                *stage = None;
+            }
+        }
+    }
+}
+
+impl Stage {
+    fn enter() -> Self {
+        let name = format!("cpuwarden-it-{}", std::process::id());
+        let before = Cgroup::of_this_process().procs();
+        let cgroup = Cgroup::create(name.into());
+        let stage = Self { runner: cgroup.existing_child("runner"), cgroup, before };
+        stage.cgroup.set_highest_weight();
+        let runner = stage.cgroup.child("runner");
+        fs::write(runner.procs(), std::process::id().to_string()).unwrap();
+        stage
+    }
+
+    /// Moves this process, and the agents that outlive their trees, to where this process was.
+    fn leave(&self) {
+        for pid in fs::read_to_string(self.runner.procs()).unwrap_or_default().lines() {
+            let _ = fs::write(&self.before, pid);
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // Not with the processes in it: this is one of them, and other tests may start more.
+        remove_all(&self.runner, |directory| {
+            loop {
+                self.leave();
+                match fs::remove_dir(directory) {
+                    Err(_) if Instant::now() < deadline => {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    done => return done,
+                }
+            }
+        });
+        remove_all(&self.cgroup, |directory| fs::remove_dir(directory));
+    }
+}
