@@ -37,14 +37,15 @@ static PAGES: LazyLock<Vec<Page>> = LazyLock::new(|| {
         .collect()
 });
 
-struct Node {
+/// A running agent on a recording.
+pub(crate) struct Node {
     recording: Recording,
-    agent: Agent,
+    pub(crate) agent: Agent,
     _kubelet: Kubelet,
 }
 
 impl Node {
-    fn start(recording: Recording) -> Self {
+    pub(crate) fn start(recording: Recording) -> Self {
         let kubelet = Kubelet::start(fs::read(recording.path.join("pods.json")).unwrap());
         let mut flags = kubelet.flags();
         // Not every recording has this directory, and the agent rejects a missing root.

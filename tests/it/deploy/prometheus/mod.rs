@@ -17,14 +17,16 @@ use pinned::Pinned;
 use server::{Pace, Prometheus, Target};
 
 use super::dashboards::{Query, choices, queries};
+use crate::fixtures::recording;
+use crate::recordings::Node;
 use crate::support::http::free_address;
-use crate::support::{Agent, eventually};
+use crate::support::{Agent, eventually, turn};
 
 /// Timeout for a node that boots at the speed of an emulated CPU.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Prefix of the metrics that only the emulated node has, because it has PSI.
-const EMULATED: &str = "cpuwarden_container_pressure_";
+/// Prefix of the metrics that only a node with PSI has.
+const PRESSURE: &str = "cpuwarden_container_pressure_";
 
 /// Metrics that none of these agents has. They need hours of history, CPUs with two threads,
 /// rejected requests, an API server, panics or floods.
@@ -38,29 +40,25 @@ const ELSEWHERE: [&str; 7] = [
     "cpuwarden_pod_lists_cut_total",
 ];
 
+/// Rates and alerts need ten seconds here. The workloads of the demo burst once a second.
+const PACE: Pace = Pace { window: "10s", hold: "10s" };
+
 #[test]
 fn prometheus_fills_every_panel_and_fires_the_right_alerts() {
-    // Each agent shows what the others cannot. The first holds the tests' turn lock; the emulated
-    // one serves pages slowly.
+    // Each agent shows what the others cannot. The first holds the tests' turn lock.
     let pinned = Pinned::start();
-    let [demo, traced, emulated] = [(); 3].map(|()| free_address());
-    let target = |node, address, seconds| Target { node, address, seconds };
+    let with_pressure = Node::start(recording("guest-v2-cgroupfs"));
+    let [demo, traced] = [(); 2].map(|()| free_address());
+    let target = |node, address| Target { node, address, seconds: 1 };
     let agents = [
-        target("pinned", pinned.address(), 1),
-        target("demo", demo, 1),
-        target("traced", traced, 1),
-        target("emulated", emulated, 4),
+        target("pinned", pinned.address()),
+        target("recorded", with_pressure.agent.address()),
+        target("demo", demo),
+        target("traced", traced),
     ];
-    let prometheus = Prometheus::start(&agents, Pace { window: "20s", hold: "20s" });
+    let prometheus = Prometheus::start(&agents, PACE);
     let mut empty = [queries(), choices()].concat();
     empty.retain(|query| !ELSEWHERE.iter().any(|name| query.expression.contains(name)));
-    // Started before the demo, which takes all free CPU.
-    let mut node = Emulated::start(emulated);
-    ask_until(&prometheus, &mut empty, |empty| {
-        node.start_again_if_lost();
-        !empty.iter().any(|query| query.expression.contains(EMULATED))
-    });
-    drop(node);
     let demo = Demo::start(demo);
     let options = [
         "--kubepods",
@@ -72,18 +70,38 @@ fn prometheus_fills_every_panel_and_fires_the_right_alerts() {
     ];
     let _traced = Agent::start_at(traced, &options);
     harm_is_told_from_bursts(&prometheus);
-    ask_until(&prometheus, &mut empty, <[Query]>::is_empty);
+    ask_until(&prometheus, PACE, &mut empty, <[Query]>::is_empty);
+}
+
+#[test]
+#[ignore = "only in cargo xtask test --all: an emulated node boots, for pressure that changes"]
+fn panels_of_pressure_show_a_running_node() {
+    let _turn = turn();
+    let emulated = free_address();
+    // It serves pages slowly.
+    let target = Target { node: "emulated", address: emulated, seconds: 4 };
+    let pace = Pace { window: "20s", hold: "20s" };
+    let prometheus = Prometheus::start(&[target], pace);
+    let mut empty = queries();
+    empty.retain(|query| query.expression.contains(PRESSURE));
+    assert!(!empty.is_empty());
+    let mut node = Emulated::start(emulated);
+    ask_until(&prometheus, pace, &mut empty, |empty| {
+        node.start_again_if_lost();
+        empty.is_empty()
+    });
 }
 
 /// Repeats the queries that have shown no data yet.
 fn ask_until(
     prometheus: &Prometheus,
+    pace: Pace,
     empty: &mut Vec<Query>,
     mut is_done: impl FnMut(&[Query]) -> bool,
 ) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        empty.retain(|query| !prometheus.shows(&on_this_prometheus(&query.expression)));
+        empty.retain(|query| !prometheus.shows(&at_pace(&query.expression, pace)));
         if is_done(empty) {
             return;
         }
@@ -113,10 +131,10 @@ fn harmful(pod: &str, state: &str) -> String {
 }
 
 /// The query as Grafana sends it with every variable at All.
-fn on_this_prometheus(expression: &str) -> String {
+fn at_pace(expression: &str, pace: Pace) -> String {
     let variables = ["$job", "$cluster", "$node", "$namespace", "$pod"];
     let chosen = variables
         .iter()
         .fold(expression.to_owned(), |text, name| text.replace(&format!("\"{name}\""), "\".*\""));
-    chosen.replace("$__rate_interval", "20s")
+    chosen.replace("$__rate_interval", pace.window)
 }
