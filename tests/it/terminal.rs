@@ -2,8 +2,9 @@
 
 mod narrow;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -58,35 +59,64 @@ impl Tmux {
         assert!(last.contains("q quit"), "the keys are not in the last line:\n{screen}");
     }
 
+    /// Waits for a screen with this text, and returns it.
     pub(crate) fn wait_for(&self, text: &str) -> String {
-        let what = format!("{text:?} on the terminal");
-        eventually(&what, || self.screen().contains(text));
-        self.screen()
+        self.wait_until(&format!("{text:?} on the terminal"), |screen| screen.contains(text))
     }
 
     /// Waits until the first row of the table starts so, and returns the screen.
     fn wait_for_first_row(&self, start: &str) -> String {
-        let row = |screen: &str| {
+        let screen = self.wait_until(start, |screen| {
             let mut lines = screen.lines().skip_while(|line| !line.contains("LAST MINUTE"));
             lines.nth(1).is_some_and(|line| line.starts_with(start))
-        };
-        eventually(start, || row(&self.screen()));
+        });
         self.assert_is_whole();
-        self.screen()
+        screen
     }
 
-    /// Starts the demo; returns when it shows its view. It ends on its own, should this test be
-    /// killed.
-    fn demo(&self) {
-        let program = binary();
-        let command = format!("{} demo --duration 3m --listen 127.0.0.1:0", program.display());
-        self.keys(&[&command, "Enter"]);
+    /// Filters the table by this text, waits until its first row starts so, and returns the screen.
+    fn filter(&self, text: &str, start: &str) -> String {
+        self.keys(&["/", text, "Enter"]);
+        self.wait_for(&format!("filter: {text}"));
+        self.wait_for_first_row(start)
+    }
+
+    /// Waits for a screen for which the condition holds, and returns it: the next one may differ.
+    fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let screen = self.screen();
+            if condition(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < deadline, "{what}: not within a minute on\n{screen}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Starts the demo on real cgroups; returns its process when it shows its view. It ends on its
+    /// own, should this test be killed.
+    fn demo(&self) -> Pid {
+        let demo = self.start_job("demo --duration 3m --listen 127.0.0.1:0");
         self.wait_for("q quit");
+        assert!(!cgroups_of(demo).is_empty(), "no cgroups, so nothing is measured");
+        demo
+    }
+
+    /// Resizes the terminal, and waits until the view fills it: the program may miss a key that
+    /// comes at the same time as the signal.
+    fn resize(&self, width: usize, height: usize) {
+        self.run(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]);
+        self.wait_until("a view of this size", |screen| {
+            screen.lines().nth(height - 1).is_some_and(|line| line.contains("q quit"))
+        });
     }
 
     /// Runs the program in the foreground of the shell; returns its process.
     fn start_job(&self, arguments: &str) -> Pid {
         let pid = self.directory.path().join("pid");
+        // Of an earlier job.
+        let _ = std::fs::remove_file(&pid);
         let program = binary();
         let command =
             format!("{} {arguments} & echo $! > {}; fg", program.display(), pid.display());
@@ -118,65 +148,74 @@ impl Drop for Tmux {
     }
 }
 
-/// Root cgroups of demos.
-fn cgroups_of_demos() -> usize {
-    let names = |directory: &Path| {
-        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-        let demo = |name: &str| name.starts_with("cpuwarden-demo-");
-        entries.filter(|entry| demo(&entry.file_name().to_string_lossy())).count()
-    };
-    names(Path::new("/sys/fs/cgroup")) + names(Path::new("/sys/fs/cgroup/cpu"))
+/// Root cgroups of this demo.
+fn cgroups_of(demo: Pid) -> Vec<PathBuf> {
+    let name = format!("cpuwarden-demo-{}", demo.as_raw_nonzero());
+    let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"].map(|mount| Path::new(mount).join(&name));
+    mounts.into_iter().filter(|cgroup| cgroup.exists()).collect()
 }
 
 #[test]
-fn the_demo_shows_the_spinner_and_its_own_limit_as_the_cause() {
+fn the_demo_shows_causes_and_neighbors_on_two_sizes_of_terminal() {
     let _turn = turn();
-    for (width, height) in [(80, 24), (200, 50)] {
-        let before = cgroups_of_demos();
-        let tmux = Tmux::start(width, height);
-        tmux.demo();
-        // On a busy machine the waits of others may be longer.
-        tmux.keys(&["/", "checkout", "Enter"]);
-        let screen = tmux.wait_for_first_row(">L shop/checkout");
-        assert!(screen.contains("Ctrl-C or q ends the demo"), "{screen}");
-        assert!(screen.contains("cpuwarden advise --address 127.0.0.1:"), "{screen}");
-        assert!(cgroups_of_demos() > before, "no cgroups, so nothing is measured");
-        assert!(screen.contains("filter: checkout"), "{screen}");
-        tmux.keys(&["Enter"]);
-        let screen = tmux.wait_for("use of 0.20 cores");
-        tmux.assert_is_whole();
-        let own = screen.lines().find(|line| line.starts_with("throttled, own")).unwrap();
-        let share = own.split_whitespace().last().unwrap().trim_end_matches('%');
-        assert!(share.parse::<u32>().unwrap() > 50, "{screen}");
-        tmux.keys(&["Escape"]);
-        tmux.wait_for_first_row(">L shop/checkout");
-        tmux.keys(&["q"]);
-        tmux.assert_restored();
-        eventually("the demo's cgroups are removed", || cgroups_of_demos() == before);
-    }
-}
-
-#[test]
-fn the_demo_names_the_neighbor_that_makes_another_pod_wait() {
-    let _turn = turn();
-    let tmux = Tmux::start(200, 50);
-    tmux.demo();
-    tmux.keys(&["/", "encode", "Enter"]);
-    let screen = tmux.wait_for_first_row(">N batch/encode");
-    assert!(screen.contains("batch/encode: waits"), "{screen}");
+    let tmux = Tmux::start(80, 24);
+    let demo = tmux.demo();
+    assert_the_spinner_is_throttled_by_its_limit(&tmux);
     // Alone: with a key right behind it, a terminal sends Alt and that key.
     tmux.keys(&["Escape"]);
-    eventually("no filter", || !tmux.screen().contains("filter:"));
-    // On a busy machine the host may make others wait longer.
-    tmux.keys(&["a", "/", "search", "Enter"]);
-    let screen = tmux.wait_for_first_row(">  search/index");
-    assert!(screen.contains("search/index: ") && screen.contains("batch/encode"), "{screen}");
-    tmux.keys(&["t"]);
-    tmux.wait_for("no pod has CPUs of its own");
-    tmux.keys(&["?"]);
-    tmux.wait_for("reverse the view");
+    tmux.wait_until("no filter", |screen| !screen.contains("filter:"));
+    narrow::assert_every_view_has_its_content(&tmux);
+    tmux.resize(200, 50);
+    assert_the_spinner_is_throttled_by_its_limit(&tmux);
+    tmux.keys(&["Escape"]);
+    tmux.wait_until("no filter", |screen| !screen.contains("filter:"));
+    assert_the_neighbor_is_named(&tmux);
     tmux.keys(&["q"]);
     tmux.assert_restored();
+    eventually("the demo's cgroups are removed", || cgroups_of(demo).is_empty());
+}
+
+/// Checks the view of pods and that of the spinner; returns to the view of pods.
+fn assert_the_spinner_is_throttled_by_its_limit(tmux: &Tmux) {
+    // On a busy machine the waits of others may be longer.
+    let screen = tmux.filter("checkout", ">L shop/checkout");
+    assert!(screen.contains("Ctrl-C or q ends the demo"), "{screen}");
+    assert!(screen.contains("cpuwarden advise --address 127.0.0.1:"), "{screen}");
+    tmux.keys(&["Enter"]);
+    let screen = tmux.wait_for("use of 0.20 cores");
+    tmux.assert_is_whole();
+    let own = screen.lines().find(|line| line.starts_with("throttled, own")).unwrap();
+    let share = own.split_whitespace().last().unwrap().trim_end_matches('%');
+    assert!(share.parse::<u32>().unwrap() > 50, "{screen}");
+    tmux.keys(&["Escape"]);
+    tmux.wait_for_first_row(">L shop/checkout");
+}
+
+/// Checks the victim, its neighbor, and the keys that open other views.
+fn assert_the_neighbor_is_named(tmux: &Tmux) {
+    let screen = tmux.filter("encode", ">N batch/encode");
+    assert!(screen.contains("batch/encode: waits"), "{screen}");
+    tmux.keys(&["Escape"]);
+    tmux.wait_until("no filter", |screen| !screen.contains("filter:"));
+    // On a busy machine the host may make others wait longer.
+    tmux.keys(&["a"]);
+    tmux.wait_for("MAKES WAIT");
+    let screen = tmux.filter("search", ">  search/index");
+    assert!(screen.contains("search/index: ") && screen.contains("batch/encode"), "{screen}");
+}
+
+#[test]
+fn the_demo_cleans_up_at_a_signal_and_when_its_terminal_is_closed() {
+    let _turn = turn();
+    let tmux = Tmux::start(80, 24);
+    let demo = tmux.demo();
+    kill_process(demo, Signal::TERM).unwrap();
+    tmux.assert_restored();
+    eventually("the demo's cgroups are removed", || cgroups_of(demo).is_empty());
+    tmux.keys(&["clear", "Enter"]);
+    let demo = tmux.demo();
+    tmux.run(&["kill-server"]);
+    eventually("the demo's cgroups are removed", || cgroups_of(demo).is_empty());
 }
 
 #[test]
@@ -200,22 +239,11 @@ fn without_root_the_demo_plays_its_recording_with_its_page() {
         tmux.wait_for("PAUSED");
         tmux.keys(&["$"]);
         tmux.wait_for("100%");
-        tmux.keys(&["/", "encode", "Enter"]);
-        let screen = tmux.wait_for_first_row(">N batch/encode");
+        let screen = tmux.filter("encode", ">N batch/encode");
         assert!(screen.contains("most for search/index"), "{screen}");
         tmux.keys(&["q"]);
         tmux.assert_restored();
     }
-}
-
-#[test]
-fn a_signal_ends_the_view_and_restores_the_terminal() {
-    let _turn = turn();
-    let tmux = Tmux::start(80, 24);
-    let demo = tmux.start_job("demo --duration 3m --listen 127.0.0.1:0");
-    tmux.wait_for("q quit");
-    kill_process(demo, Signal::TERM).unwrap();
-    tmux.assert_restored();
 }
 
 #[test]
@@ -265,26 +293,15 @@ fn a_replay_with_an_address_opens_the_view_and_the_page() {
     assert!(http::get(address, "/").is_err());
 }
 
-#[test]
-fn the_demo_ends_and_cleans_up_when_its_terminal_is_closed() {
-    let _turn = turn();
-    let before = cgroups_of_demos();
-    let tmux = Tmux::start(80, 24);
-    tmux.demo();
-    assert!(cgroups_of_demos() > before, "no cgroups, so nothing is measured");
-    tmux.run(&["kill-server"]);
-    eventually("the demo's cgroups are removed", || cgroups_of_demos() == before);
-}
-
 /// A container that is always throttled, and an agent that samples it. Both have the highest
 /// weight.
-fn throttled_node(tree: &RealTree, options: &[&str]) -> (Running, Agent) {
+fn throttled_node(tree: &RealTree) -> (Running, Agent) {
     let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0020";
     let container = tree.pod(Qos::Burstable, uid).child(&"d".repeat(64));
     container.set_quota_usec(20_000, 100_000);
     let running = container.spawn(&Workload::Spin { threads: 1 });
     let kubepods = format!("--kubepods={}", tree.kubepods().path().display());
-    let options = [&["--pod-source=none", "--sched-trace=off", &kubepods], options].concat();
+    let options = ["--pod-source=none", "--sched-trace=off", &kubepods];
     let agent = Agent::start_in(&tree.above().child("agent"), &options);
     (running, agent)
 }
@@ -296,12 +313,12 @@ fn top_once(agent: &Agent) -> Output {
 
 #[test]
 fn top_shows_a_running_agent_with_its_history_and_reports_its_end() {
-    let tree = RealTree::new();
-    let (_running, agent) = throttled_node(&tree, &["--ui=on"]);
-    eventually("ten seconds of history", || {
+    let tree = RealTree::beside_others();
+    let (_running, agent) = throttled_node(&tree);
+    eventually("six seconds of history", || {
         let (_, history) = agent.get("/api/v1/history?seconds=60&measure=usageCores");
         let history: serde_json::Value = serde_json::from_str(&history).unwrap();
-        history["atMs"].as_array().is_some_and(|times| times.len() >= 10)
+        history["atMs"].as_array().is_some_and(|times| times.len() >= 6)
     });
     let output = top_once(&agent);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -326,8 +343,7 @@ fn top_shows_a_running_agent_with_its_history_and_reports_its_end() {
 
 #[test]
 fn an_agent_without_the_api_is_reported_with_the_remedy() {
-    let tree = RealTree::new();
-    let (_running, agent) = throttled_node(&tree, &["--ui=off"]);
+    let agent = Agent::start(&["--pod-source=none", "--sched-trace=off", "--ui=off"]);
     let output = top_once(&agent);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{errors}");
@@ -338,7 +354,7 @@ fn an_agent_without_the_api_is_reported_with_the_remedy() {
 
 #[test]
 fn without_an_agent_top_measures_this_machine_and_prints_a_plain_table_to_a_pipe() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0019";
     let id = "c".repeat(64);
     let container = tree.pod(Qos::Burstable, uid).child(&id);
