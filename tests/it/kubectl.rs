@@ -53,12 +53,12 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
-        let tree = RealTree::new();
+        let tree = RealTree::beside_others();
         let uid = |number: usize| format!("8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c002{number}");
         let id = |number: usize| format!("{}{number}", "b".repeat(63));
         let running = (0..PODS.len()).map(|number| {
             let container = tree.pod(Qos::Burstable, &uid(number)).child(&id(number));
-            container.set_quota_usec(10_000, 100_000);
+            container.set_quota_usec(2_000, 100_000);
             container.set_memory_limit_bytes(64 << 20);
             container.spawn(&Workload::Spin { threads: 1 })
         });

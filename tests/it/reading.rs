@@ -39,13 +39,13 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let tree = RealTree::new();
+        let tree = RealTree::beside_others();
         let directory = tempfile::tempdir().unwrap();
         let id = |number: usize| format!("{}{number}", "e".repeat(63));
         let pods = [tree.pod(Qos::Burstable, UIDS[0]), tree.pod(Qos::BestEffort, UIDS[1])];
         let running = pods.iter().enumerate().map(|(number, pod)| {
             let container = pod.child(&id(number));
-            container.set_quota_usec(20_000, 100_000);
+            container.set_quota_usec(5_000, 100_000);
             container.spawn(&Workload::Spin { threads: 1 })
         });
         let running = running.collect();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use timeline::recording::{self, Origin, Recording};
 
 use crate::support::http;
-use crate::support::{Agent, Qos, RealTree, Workload, binary, eventually};
+use crate::support::{Agent, Cgroup, Qos, RealTree, Workload, binary, eventually};
 
 const UID: &str = "0f59d45b-7d5e-4b3a-9c0e-2f1c3a5b7d9e";
 const CONTAINER: &str = "1d9e4cf8b1c34be0a2d4a5f60718293a4b5c6d7e8f90a1b2c3d4e5f6a7b8c9d0";
@@ -21,9 +21,10 @@ const CONTAINER: &str = "1d9e4cf8b1c34be0a2d4a5f60718293a4b5c6d7e8f90a1b2c3d4e5f
 struct Recorder(Child);
 
 impl Recorder {
-    fn start(tree: &RealTree, dir: &Path) -> Self {
+    /// Starts the recorder in a cgroup of the tree: a busy machine does not delay it.
+    fn start(tree: &RealTree, cgroup: &Cgroup, dir: &Path) -> Self {
         let kubepods = tree.kubepods().path().to_str().unwrap();
-        let mut command = Command::new(binary());
+        let mut command = cgroup.command(binary());
         command.arg("record").arg(dir).args(["--size=1MiB", "--pod-source=none"]);
         command.args(["--sched-trace=off", "--cpu-budget=1000", "--kubepods", kubepods]);
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
@@ -39,8 +40,9 @@ impl Drop for Recorder {
 
 #[test]
 fn an_agent_records_until_it_ends_and_resumes_after_a_failure() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
+    container.set_quota_usec(5_000, 100_000);
     let _load = container.spawn(&Workload::Spin { threads: 1 });
     let dir = tempfile::tempdir().unwrap();
     let ring = dir.path().join("ring");
@@ -51,7 +53,8 @@ fn an_agent_records_until_it_ends_and_resumes_after_a_failure() {
         "--pod-source=none".to_owned(),
         "--sched-trace=off".to_owned(),
     ];
-    let agent = Agent::start(&flags);
+    let cgroup = tree.above().child("agent");
+    let agent = Agent::start_in(&cgroup, &flags);
     eventually("seconds on the disk", || times(&ring).len() >= 3);
     assert_eq!(agent.metrics().value("cpuwarden_recording", &[]), Some(1.0));
     assert!(agent.signal(Signal::TERM).0.success());
@@ -62,7 +65,7 @@ fn an_agent_records_until_it_ends_and_resumes_after_a_failure() {
     // A directory in which nothing can be created.
     let mut flags = flags;
     flags[1] = "--record=/proc/recording".to_owned();
-    let agent = Agent::start(&flags);
+    let agent = Agent::start_in(&cgroup, &flags);
     eventually("the failure", || agent.metrics().value("cpuwarden_recording", &[]) == Some(0.0));
     assert!(agent.log().contains("--record: "), "{}", agent.log());
     assert_eq!(agent.get("/readyz").0, 200);
@@ -97,12 +100,13 @@ fn replay(dir: &Path, args: &[&str]) -> String {
 
 #[test]
 fn a_killed_recorder_leaves_what_it_wrote_and_the_next_continues() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
     container.set_quota_usec(20_000, 100_000);
     let _load = container.spawn(&Workload::Spin { threads: 1 });
     let dir = tempfile::tempdir().unwrap();
-    let recorder = Recorder::start(&tree, dir.path());
+    let cgroup = tree.above().child("recorder");
+    let recorder = Recorder::start(&tree, &cgroup, dir.path());
     let before = seconds_one_by_one(dir.path());
     drop(recorder);
     let after = times(dir.path());
@@ -119,26 +123,29 @@ fn a_killed_recorder_leaves_what_it_wrote_and_the_next_continues() {
     assert!(table.contains(&UID[..8]), "{table}");
 
     // The next recorder continues in the same directory.
-    let _recorder = Recorder::start(&tree, dir.path());
+    let _recorder = Recorder::start(&tree, &cgroup, dir.path());
     eventually("more seconds on the disk", || times(dir.path()).len() > after.len());
     assert!(times(dir.path()).starts_with(&after));
 }
 
 #[test]
 fn a_killed_agent_leaves_all_seconds_that_it_completed_except_the_last() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
+    container.set_quota_usec(5_000, 100_000);
     let _load = container.spawn(&Workload::Spin { threads: 1 });
     // In memory: a slow disk delays the recorder.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let ring = dir.path().join("ring");
-    let agent = Agent::start(&[
+    let flags = [
         &format!("--kubepods={}", tree.kubepods().path().display()),
         &format!("--record={},1MiB", ring.display()),
         "--pod-source=none",
         "--sched-trace=off",
         "--cpu-budget=1000",
-    ]);
+    ];
+    // Nor does a busy machine.
+    let agent = Agent::start_in(&tree.above().child("agent"), &flags);
     seconds_one_by_one(&ring);
     // A second is in the history as soon as it is over, and is recorded from there.
     let (_, history) = agent.get("/api/v1/history?seconds=600&measure=usageCores");
@@ -154,12 +161,13 @@ fn a_killed_agent_leaves_all_seconds_that_it_completed_except_the_last() {
 
 #[test]
 fn a_snapshot_has_the_last_seconds_of_a_running_agent() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
     container.set_quota_usec(20_000, 100_000);
     let _load = container.spawn(&Workload::Spin { threads: 1 });
     let kubepods = format!("--kubepods={}", tree.kubepods().path().display());
-    let agent = Agent::start(&[&kubepods, "--pod-source=none", "--sched-trace=off"]);
+    let flags = [&kubepods, "--pod-source=none", "--sched-trace=off"];
+    let agent = Agent::start_in(&tree.above().child("agent"), &flags);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("incident");
     let snapshot = |last: &str| {

@@ -85,7 +85,7 @@ fn assert_as_logged(found: &Value, log: &str) {
 
 #[test]
 fn a_jvm_is_detected_with_version_flags_and_processors() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
     let containers: Vec<_> = (1..=4).map(|last| container(&pod, last, 100_000)).collect();
@@ -147,7 +147,7 @@ process.stdin.resume();
 
 #[test]
 fn nodejs_is_detected_with_version_event_loop_and_pool() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
     let mut command = container(&pod, 1, 100_000).command("node");
@@ -168,7 +168,7 @@ fn nodejs_is_detected_with_version_event_loop_and_pool() {
 
 #[test]
 fn python_is_detected_with_version_and_library_threads() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "1s"]);
     let mut command = container(&pod, 1, 100_000).command("python3");
@@ -218,7 +218,7 @@ sys.stdin.read()
 
 #[test]
 fn a_gigabyte_of_environment_costs_no_memory() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "200ms"]);
     let mut command = container(&pod, 1, 100_000).command("python3");

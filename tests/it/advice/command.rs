@@ -25,7 +25,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 
 impl Node {
     fn new() -> Self {
-        let tree = RealTree::new();
+        let tree = RealTree::beside_others();
         let uid = |last: u32| format!("8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c001{last}");
         let id = |last: u32| {
             format!("aa7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9{last}")
@@ -105,7 +105,7 @@ fn the_command_prints_in_every_format_what_is_asked_for() {
 
 #[test]
 fn the_first_answer_says_what_is_known_and_when_the_rest_comes() {
-    let tree = RealTree::new();
+    let tree = RealTree::beside_others();
     let container =
         tree.pod(Qos::Burstable, "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0013").child(&"f".repeat(64));
     container.set_quota_usec(20_000, 100_000);
