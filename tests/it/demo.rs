@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{binary, turn, write_program};
+use crate::support::{OnStage, binary, turn, write_program};
 
 /// UID of `nobody`, on every distribution.
 pub(crate) const NOBODY: u32 = 65534;
@@ -59,7 +59,7 @@ fn without_root_the_demo_plays_a_recording_of_itself() {
 
 #[test]
 fn a_demo_with_its_port_in_use_selects_another_one() {
-    let _turn = turn();
+    let (_turn, _stage) = (turn(), OnStage::enter());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = Command::new(binary())
@@ -74,8 +74,9 @@ fn a_demo_with_its_port_in_use_selects_another_one() {
 
 #[test]
 fn the_table_as_json_has_the_same_rows() {
-    let _turn = turn();
-    let output = Command::new(binary()).args(["demo", "--once", "-o", "json"]).output().unwrap();
+    let (_turn, _stage) = (turn(), OnStage::enter());
+    let output =
+        Command::new(binary()).args(["demo", "--once", "4", "-o", "json"]).output().unwrap();
     let page: serde_json::Value = serde_json::from_str(&page(&output)).unwrap();
     let rows = page["rows"].as_array().unwrap();
     assert!(rows.len() > 3, "{page}");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Agent, Exposition, RealTree, Workload, eventually, http, turn};
+use crate::support::{Agent, Exposition, OnStage, RealTree, Workload, eventually, http, turn};
 
 const OPTIONS: [&str; 2] = ["--pod-source=none", "--sched-trace=off"];
 const CUT: &str = "cpuwarden_http_connections_cut_total";
@@ -271,7 +271,7 @@ fn a_minute(agent: &Agent) -> Exposition {
 #[test]
 #[ignore = "takes three minutes, to print figures"]
 fn figures_beside_idle() {
-    let _turn = turn();
+    let (_turn, _stage) = (turn(), OnStage::enter());
     raise_descriptor_limit();
     let agent =
         Agent::start(&["--pod-source=none", "--sched-trace=off", "--sample-interval=200ms"]);

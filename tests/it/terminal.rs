@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::demo::{NOBODY, public_program};
 use crate::recording::seven_hundred_seconds;
 use crate::support::http;
-use crate::support::{Agent, Qos, RealTree, Running, Workload, binary, eventually, turn};
+use crate::support::{Agent, OnStage, Qos, RealTree, Running, Workload, binary, eventually, turn};
 
 /// A terminal with a shell, closed on drop.
 pub(crate) struct Tmux {
@@ -157,7 +157,7 @@ fn cgroups_of(demo: Pid) -> Vec<PathBuf> {
 
 #[test]
 fn the_demo_shows_causes_and_neighbors_on_two_sizes_of_terminal() {
-    let _turn = turn();
+    let (_turn, _stage) = (turn(), OnStage::enter());
     let tmux = Tmux::start(80, 24);
     let demo = tmux.demo();
     assert_the_spinner_is_throttled_by_its_limit(&tmux);
@@ -206,7 +206,7 @@ fn assert_the_neighbor_is_named(tmux: &Tmux) {
 
 #[test]
 fn the_demo_cleans_up_at_a_signal_and_when_its_terminal_is_closed() {
-    let _turn = turn();
+    let (_turn, _stage) = (turn(), OnStage::enter());
     let tmux = Tmux::start(80, 24);
     let demo = tmux.demo();
     kill_process(demo, Signal::TERM).unwrap();

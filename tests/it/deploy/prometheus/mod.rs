@@ -20,7 +20,7 @@ use super::dashboards::{Query, choices, queries};
 use crate::fixtures::recording;
 use crate::recordings::Node;
 use crate::support::http::free_address;
-use crate::support::{Agent, eventually, turn};
+use crate::support::{Agent, OnStage, eventually, turn};
 
 /// Timeout for a node that boots at the speed of an emulated CPU.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -76,7 +76,7 @@ fn prometheus_fills_every_panel_and_fires_the_right_alerts() {
 #[test]
 #[ignore = "only in cargo xtask test --all: an emulated node boots, for pressure that changes"]
 fn panels_of_pressure_show_a_running_node() {
-    let _turn = turn();
+    let (_turn, _stage) = (turn(), OnStage::enter());
     let emulated = free_address();
     // It serves pages slowly.
     let target = Target { node: "emulated", address: emulated, seconds: 4 };
