@@ -130,9 +130,6 @@ const fn count_not_on_host() -> usize {
     count
 }
 
-/// Beginnings of the names of the tests that need two CPUs of this machine at the same time.
-pub const NEEDS_ALL_CPUS: &[&str] = &[];
-
 impl KernelTests {
     const fn is_on_host(&self) -> bool {
         let mut at = 0;

@@ -55,8 +55,8 @@ impl Ports {
     }
 }
 
-/// Maximum time of a boot by the host's clock. A boot takes 4 s of one CPU.
-const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
+/// Maximum time of a boot by the host's clock. A boot takes 4 s of one CPU, which others may use.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Powers the machine on and returns when the guest is up.
 pub(super) fn boot(

@@ -2,23 +2,25 @@
 
 use std::process::Command;
 
+use super::priority::Priority;
 use super::{TestRunError, cargo, timed};
 use crate::deny::{self, Advisories};
 use crate::image::{Platform, cross_compile};
 use crate::process;
 
-/// Runs all lints; the tests take precedence for CPU time.
+/// Runs all lints.
 ///
 /// # Errors
 /// The first failed lint.
-pub(super) fn run() -> Result<(), TestRunError> {
+pub(super) fn run(priority: Priority) -> Result<(), TestRunError> {
+    let cargo = || with(priority, &cargo());
     timed("lints", || {
         let clippy = ["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        process::run(idle(&cargo()).args(clippy))?;
+        process::run(cargo().args(clippy))?;
         let image = ["--locked", "--package", "cpuwarden", "--no-default-features"];
         let deny = ["--", "-D", "warnings"];
-        process::run(idle(&cargo()).arg("clippy").args(image).args(deny))?;
-        let mut arm64 = idle(&cargo());
+        process::run(cargo().arg("clippy").args(image).args(deny))?;
+        let mut arm64 = cargo();
         arm64.arg("check").args(image);
         cross_compile(&mut arm64, Platform::Arm64)?;
         process::run(&mut arm64)?;
@@ -27,13 +29,11 @@ pub(super) fn run() -> Result<(), TestRunError> {
     })
 }
 
-/// The command with the policy `SCHED_IDLE`: it takes only what the tests leave of the CPUs, and a
-/// test that wakes up preempts it at once.
-fn idle(command: &Command) -> Command {
-    let mut idle = Command::new("chrt");
-    idle.args(["--idle", "0"]).arg(command.get_program());
+/// The command with this priority.
+fn with(priority: Priority, command: &Command) -> Command {
+    let mut with = priority.command(command.get_program());
     if let Some(directory) = command.get_current_dir() {
-        idle.current_dir(directory);
+        with.current_dir(directory);
     }
-    idle
+    with
 }

@@ -1,13 +1,14 @@
 //! `cargo xtask test`: checks prerequisites, then builds, tests and lints.
 //!
-//! Host tests, emulated nodes and lints run at the same time. A node emulates its CPUs in one
-//! thread and counts instructions, so it neither disturbs the host tests nor is disturbed by them.
+//! Host tests, emulated nodes and lints run at the same time. Nodes and lints take only the CPU time
+//! that the host tests leave; a node counts instructions, so that this cannot fail its tests.
 //! The last lines of the output list the slowest tests, the failed tests and the number of tests.
 
 mod beside;
 mod libtest;
 mod lints;
 mod parts;
+mod priority;
 mod queue;
 mod targets;
 mod times;
@@ -25,7 +26,8 @@ use crate::tools::{self, ToolError};
 use crate::workspace;
 use beside::{Beside, BesideError};
 use libtest::Summary;
-use queue::{Cpus, Plan};
+use priority::Priority;
+use queue::Plan;
 use targets::TargetsError;
 
 /// A part of the run.
@@ -106,15 +108,17 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
             .then(|| scope.spawn(|| timed("tools", || Ok(tools::install_all()?))));
         if !wants(Step::Test) {
             tools.map_or(Ok(()), join)?;
-            return if wants(Step::Lints) { lints::run().map(drop) } else { Ok(()) };
+            let lint = || lints::run(Priority::Normal);
+            return if wants(Step::Lints) { lint() } else { Ok(()) };
         }
         let targets = timed("build", || Ok(targets::build()?))?;
         tools.map_or(Ok(()), join)?;
         let _beside = Beside::start(options.beside)?;
         crate::node::times::clear();
         let plan = Plan::new(targets, options.all);
-        let lints = wants(Step::Lints).then(|| scope.spawn(lints::run));
-        let summary = test(&plan);
+        let next_to = Priority::next_to_host_tests(options.beside);
+        let lints = wants(Step::Lints).then(|| scope.spawn(move || lints::run(next_to)));
+        let summary = test(&plan, next_to);
         let lints = lints.map(join);
         println!("\n{}{}", times::slowest(&summary), summary.describe());
         lints.transpose()?;
@@ -122,20 +126,16 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
     })
 }
 
-/// Host tests and nodes at the same time, each with CPUs of their own; then what needs all CPUs. The
-/// tests that load nothing come first: the cgroups of the others have the highest weight.
-fn test(plan: &Plan) -> Summary {
-    let (host, nodes) = Cpus::split();
+/// Host tests and nodes at the same time. The tests that load nothing come first: the cgroups of the
+/// others have the highest weight.
+fn test(plan: &Plan, nodes: Priority) -> Summary {
     let mut sum = Summary::default();
     thread::scope(|scope| {
-        let began = Instant::now();
-        let nodes = scope.spawn(|| queue::run("nodes", &plan.nodes, &nodes));
-        sum.add(queue::run("small", &plan.small, &host));
-        sum.add(queue::run("host", &plan.host, &host));
+        let nodes = scope.spawn(move || queue::run("nodes", &plan.nodes, nodes));
+        sum.add(queue::run("small", &plan.small, Priority::Normal));
+        sum.add(queue::run("host", &plan.host, Priority::Normal));
         sum.add(join(nodes));
-        eprintln!("==> host tests and nodes took {:.0} s", began.elapsed().as_secs_f64());
     });
-    sum.add(queue::run("all CPUs", &plan.all_cpus, &Cpus::all()));
     sum
 }
 

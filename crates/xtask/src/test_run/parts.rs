@@ -1,6 +1,6 @@
 //! Distribution of a target's tests among the queues.
 
-use crate::grounds::{NEEDS_ALL_CPUS, NOT_ON_HOST};
+use crate::grounds::NOT_ON_HOST;
 
 /// Arguments of the runs of one target, by queue.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -11,8 +11,6 @@ pub(super) struct Parts {
     pub(super) host: Vec<Vec<String>>,
     /// Tests that load nothing.
     pub(super) small: Vec<Vec<String>>,
-    /// Tests that need more than one CPU.
-    pub(super) all_cpus: Vec<Vec<String>>,
 }
 
 /// Tests of the binary: real cgroups, real load, nodes.
@@ -29,12 +27,10 @@ pub(super) fn of(target: &str, all: bool) -> Parts {
     match target {
         BINARY | TRACE => {
             let elsewhere = if all { &[] } else { NOT_ON_HOST };
-            let skip = ["node::"].iter().chain(elsewhere).chain(NEEDS_ALL_CPUS);
+            let skip = ["node::"].iter().chain(elsewhere);
             let host = skip.flat_map(|name| ["--skip", name]).map(str::to_owned).collect();
             let nodes = words(if all { &["node::", "--include-ignored"] } else { &["node::"] });
-            let needs_all = target == BINARY && !NEEDS_ALL_CPUS.is_empty();
-            let all_cpus = needs_all.then(|| words(NEEDS_ALL_CPUS)).into_iter().collect();
-            Parts { nodes: vec![nodes], host: vec![host], all_cpus, ..Parts::default() }
+            Parts { nodes: vec![nodes], host: vec![host], ..Parts::default() }
         }
         IMAGE if all => Parts { small: vec![words(&["--include-ignored"])], ..Parts::default() },
         _ => Parts { small: vec![Vec::new()], ..Parts::default() },

@@ -1,4 +1,4 @@
-//! Queues of test binaries: each runs one after the other, on CPUs of its own.
+//! Queues of test binaries: each runs one after the other.
 
 use std::io::{self, BufReader, Write as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,6 +10,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::libtest::{Follower, Summary, TargetTime};
 use super::parts;
+use super::priority::Priority;
 use super::targets::Target;
 
 /// Maximum wait for output after the program has ended: a process that a test left behind may hold
@@ -20,7 +21,8 @@ const LATE_OUTPUT: Duration = Duration::from_secs(2);
 /// other; while they wait for their turn, others run.
 const TEST_THREADS: &str = "4";
 
-/// Nodes at once: a node takes a whole CPU of the host, so a second one would only delay the first.
+/// Nodes at once: a node takes a whole CPU of the host, so a second one would mostly delay the
+/// first.
 const NODES_AT_ONCE: &str = "1";
 
 /// Target without libtest's options.
@@ -45,8 +47,6 @@ pub(super) struct Plan {
     pub(super) host: Vec<Run>,
     /// Tests that load nothing.
     pub(super) small: Vec<Run>,
-    /// Tests that need more than one CPU, once nothing else runs.
-    pub(super) all_cpus: Vec<Run>,
 }
 
 impl Plan {
@@ -62,48 +62,19 @@ impl Plan {
             plan.nodes.extend(runs(parts.nodes, NODES_AT_ONCE));
             plan.host.extend(runs(parts.host, TEST_THREADS));
             plan.small.extend(runs(parts.small, TEST_THREADS));
-            plan.all_cpus.extend(runs(parts.all_cpus, TEST_THREADS));
         }
         plan
     }
 }
 
-/// CPUs for a queue, as taskset(1) takes them; `None` for all.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cpus(Option<String>);
-
-impl Cpus {
-    pub(super) fn all() -> Self {
-        Self(None)
-    }
-
-    /// The CPUs of the host tests and of the nodes: the last one is for the nodes.
-    pub(super) fn split() -> (Self, Self) {
-        let allowed = rustix::thread::sched_getaffinity(None).ok();
-        let is_set = |cpu: &usize| allowed.as_ref().is_some_and(|set| set.is_set(*cpu));
-        let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(is_set).collect();
-        Self::split_of(&cpus)
-    }
-
-    fn split_of(cpus: &[usize]) -> (Self, Self) {
-        match cpus {
-            [host @ .., node] if !host.is_empty() => {
-                let host: Vec<_> = host.iter().map(ToString::to_string).collect();
-                (Self(Some(host.join(","))), Self(Some(node.to_string())))
-            }
-            _ => (Self::all(), Self::all()),
-        }
-    }
-}
-
 /// Runs the binaries one after the other.
-pub(super) fn run(queue: &str, runs: &[Run], cpus: &Cpus) -> Summary {
+pub(super) fn run(queue: &str, runs: &[Run], priority: Priority) -> Summary {
     let mut sum = Summary::default();
     for run in runs {
         let began = Instant::now();
         let mut follower = Follower::new(&run.target.arguments);
         let mut output = Vec::new();
-        let ended = run.follow(cpus, |line| {
+        let ended = run.follow(priority, |line| {
             follower.follow(String::from_utf8_lossy(line).trim_end());
             output.extend_from_slice(line);
         });
@@ -139,9 +110,13 @@ impl Run {
 
     /// Runs the program, passes on each line of its output, and returns its exit status and the CPU
     /// time of it and its children.
-    fn follow(&self, cpus: &Cpus, each: impl FnMut(&[u8])) -> io::Result<(ExitStatus, Duration)> {
+    fn follow(
+        &self,
+        priority: Priority,
+        each: impl FnMut(&[u8]),
+    ) -> io::Result<(ExitStatus, Duration)> {
         let (reader, writer) = io::pipe()?;
-        let mut command = self.command(cpus);
+        let mut command = self.command(priority);
         let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
         // Closes this process's end of the pipe; otherwise the reader would never see its end.
         drop(command);
@@ -150,15 +125,8 @@ impl Run {
         Ok((child.wait()?, cpu))
     }
 
-    fn command(&self, Cpus(cpus): &Cpus) -> Command {
-        let mut command = match cpus {
-            Some(list) => {
-                let mut command = Command::new("taskset");
-                command.args(["--cpu-list", list]).arg(&self.target.program);
-                command
-            }
-            None => Command::new(&self.target.program),
-        };
+    fn command(&self, priority: Priority) -> Command {
+        let mut command = priority.command(&self.target.program);
         command.args(&self.arguments).current_dir(&self.target.directory).stdin(Stdio::null());
         command.env("CARGO_MANIFEST_DIR", &self.target.directory);
         if self.target.arguments != WITHOUT_LIBTEST {
@@ -237,7 +205,7 @@ mod tests {
         let mut lines = Vec::new();
         let mut follower = Follower::new("x");
         let (status, _) = run
-            .follow(&Cpus::all(), |line| {
+            .follow(Priority::Normal, |line| {
                 let line = String::from_utf8_lossy(line).trim_end().to_owned();
                 follower.follow(&line);
                 lines.push(line);
@@ -271,12 +239,5 @@ mod tests {
         let time = cpu_time(&child);
         child.wait().unwrap();
         assert!(time >= Duration::from_millis(50), "{time:?}");
-    }
-
-    #[test]
-    fn nodes_get_the_last_cpu() {
-        let cpus = |text: &str| Cpus(Some(text.into()));
-        assert_eq!(Cpus::split_of(&[0, 2, 5]), (cpus("0,2"), cpus("5")));
-        assert_eq!(Cpus::split_of(&[3]), (Cpus::all(), Cpus::all()));
     }
 }
