@@ -34,7 +34,7 @@ impl Unheard {
     }
 
     fn ticks(&self) -> u64 {
-        Exposition::parse(http::get(self.address, "/metrics").unwrap().1).ticks()
+        Exposition::new(http::get(self.address, "/metrics").unwrap().1).ticks()
     }
 
     fn signal(&self, signal: Signal) {

@@ -110,7 +110,7 @@ pub fn run(workload: Workload) -> anyhow::Result<()> {
             if let Some(cpu) = cpu {
                 pin(cpu)?;
             }
-            std::thread::spawn(spin);
+            std::thread::spawn(|| testkit::load::spin());
         }
         Workload::Burst { busy, every } => {
             std::thread::spawn(move || testkit::load::burst(Instant::now(), busy, every));
@@ -129,8 +129,3 @@ fn pin(cpu: usize) -> anyhow::Result<()> {
         .with_context(|| format!("cannot set the CPU affinity to CPU {cpu}"))
 }
 
-fn spin() {
-    loop {
-        std::hint::spin_loop();
-    }
-}

@@ -102,7 +102,7 @@ fn a_restart_that_is_listed_late_loses_no_cpu_time() {
     drop(spinner);
     let truth = || second.usage_ns() as f64 / 1e9;
     let exact = || {
-        let page = Exposition::parse(agent.get("/metrics/cadvisor").1);
+        let page = Exposition::new(agent.get("/metrics/cadvisor").1);
         page.value("container_cpu_usage_seconds_total", &[("container", "main")])
     };
     eventually("the whole usage", || {

@@ -80,7 +80,7 @@ impl Agent {
     pub(crate) fn metrics(&self) -> Exposition {
         let (status, body) = self.get("/metrics");
         assert_eq!(status, 200, "{body}\n{}", self.log());
-        Exposition::parse(body)
+        Exposition::new(body)
     }
 
     /// The agent's whole log.

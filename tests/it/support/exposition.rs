@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// One page of metrics.
+/// One page of metrics. Only lines that are asked for are parsed: tests read a page many times a
+/// second until a value is there.
 pub(crate) struct Exposition {
     pub(crate) text: String,
-    pub(crate) samples: Vec<Sample>,
 }
 
 /// One line with a value.
@@ -19,18 +19,21 @@ pub(crate) struct Sample {
 }
 
 impl Exposition {
-    /// Parses a page; panics at an invalid line.
-    pub(crate) fn parse(text: String) -> Self {
-        let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-        let samples = lines
-            .map(|line| Sample::parse(line).unwrap_or_else(|| panic!("no sample: {line}")))
-            .collect();
-        Self { text, samples }
+    pub(crate) fn new(text: String) -> Self {
+        Self { text }
     }
 
-    /// Samples whose names start with this prefix.
-    pub(crate) fn with_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Sample> {
-        self.samples.iter().filter(move |sample| sample.name.starts_with(prefix))
+    /// All samples; panics at an invalid line.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = Sample> {
+        self.with_prefix("")
+    }
+
+    /// Samples whose names start with this prefix; panics at an invalid line.
+    pub(crate) fn with_prefix(&self, prefix: &str) -> impl Iterator<Item = Sample> {
+        let lines = self.text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        lines
+            .filter(move |line| line.starts_with(prefix))
+            .map(|line| Sample::parse(line).unwrap_or_else(|| panic!("no sample: {line}")))
     }
 
     /// Checks the page with promtool; panics with its complaints.
@@ -98,11 +101,11 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 
 #[test]
 fn a_sample_is_taken_apart() {
-    let page = Exposition::parse("# HELP a b\na{x=\"1,\\\"}\",y=\"\\\\n\"} 2.5\nb 1e3\n".into());
+    let page = Exposition::new("# HELP a b\na{x=\"1,\\\"}\",y=\"\\\\n\"} 2.5\nb 1e3\n".into());
     let labels = [("x".to_owned(), "1,\"}".to_owned()), ("y".to_owned(), "\\n".to_owned())];
     let first = Sample { name: "a".into(), labels: labels.into(), value: 2.5 };
     assert_eq!(
-        page.samples,
+        page.samples().collect::<Vec<_>>(),
         [first, Sample { name: "b".into(), labels: BTreeMap::new(), value: 1000.0 }]
     );
 }

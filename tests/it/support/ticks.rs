@@ -51,20 +51,15 @@ impl Exposition {
     }
 
     /// All samples with these labels.
-    pub(crate) fn with(&self, labels: &[(&str, &str)]) -> Vec<&Sample> {
-        let has =
-            |sample: &&Sample| labels.iter().all(|(name, value)| sample.label(name) == *value);
-        self.samples.iter().filter(has).collect()
+    pub(crate) fn with(&self, labels: &[(&str, &str)]) -> Vec<Sample> {
+        self.samples().filter(|sample| sample.has(labels)).collect()
     }
 
     /// The value of the only sample of this name with these labels.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let found: Vec<f64> = self
-            .with(labels)
-            .iter()
-            .filter(|sample| sample.name == name)
-            .map(|sample| sample.value)
-            .collect();
+        let samples = self.with_prefix(name).filter(|sample| sample.name == name);
+        let found: Vec<f64> =
+            samples.filter(|sample| sample.has(labels)).map(|sample| sample.value).collect();
         assert!(found.len() <= 1, "{name}{labels:?} is {found:?}");
         found.first().copied()
     }
@@ -72,5 +67,11 @@ impl Exposition {
     /// A value in seconds as nanoseconds: counters are exposed with nanosecond precision.
     pub(crate) fn nanoseconds(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
         self.value(name, labels).map(|seconds| (seconds * 1e9).round() as u64)
+    }
+}
+
+impl Sample {
+    fn has(&self, labels: &[(&str, &str)]) -> bool {
+        labels.iter().all(|(name, value)| self.label(name) == *value)
     }
 }

@@ -166,16 +166,14 @@ fn workload_process() {
 
 /// Spins on the CPU with index `at` (modulo their number) of those this process may use, so that
 /// the load balancer of a busy machine has no influence.
-fn spin(at: u32) {
+fn spin(at: u32) -> ! {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> =
         (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
     let mut one = rustix::thread::CpuSet::new();
     one.set(cpus[at as usize % cpus.len()]);
     rustix::thread::sched_setaffinity(None, &one).unwrap();
-    loop {
-        std::hint::spin_loop();
-    }
+    testkit::load::spin()
 }
 
 fn scrape(address: SocketAddr) {
