@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use api::DoctorReport;
 
-use crate::{Failure, output};
+use crate::failure::Failure;
+use crate::output;
 
 /// Prints the findings. Returns the exit code of the worst.
 ///

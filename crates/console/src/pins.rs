@@ -5,7 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::Context as _;
 use api::{Pin, PinRow, Rejection, Restricted};
 
-use crate::{Failure, output, table};
+use crate::failure::Failure;
+use crate::{output, table};
 
 /// Prints pins and rejections.
 ///

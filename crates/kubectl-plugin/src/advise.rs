@@ -10,8 +10,8 @@ use console::{Failure, output};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::Cluster;
-use crate::command::{Of, TIMEOUT, resolve};
+use crate::args::Of;
+use crate::cluster::{Cluster, TIMEOUT, resolve};
 use crate::per_node::answers;
 use crate::{MergedContainer, Resolved, Workload, merged};
 

@@ -8,9 +8,11 @@ use std::time::Duration;
 use agent_client::{AgentArgs, AgentClient, ConnectionArgs};
 use console::Failure;
 
-use crate::command::ClusterArgs;
+use crate::args::{ClusterArgs, Of};
 use crate::{Agents, Forward, Kubectl, Resolved, Scheme};
 
+/// Maximum time for an agent to answer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of agents that are asked at the same time.
 const AT_ONCE: usize = 8;
 
@@ -26,6 +28,14 @@ pub(crate) struct Agent {
     /// Options of the connection.
     pub(crate) args: AgentArgs,
     forward: Forward,
+}
+
+/// The target as it is in the cluster, with the agents of its nodes.
+pub(crate) fn resolve(of: &Of) -> Result<(Resolved, Cluster<'_>), Failure> {
+    let kubectl = of.cluster.kubectl();
+    let resolved = of.target.resolve(&kubectl)?;
+    let cluster = Cluster::new(&of.cluster, kubectl, &resolved)?;
+    Ok((resolved, cluster))
 }
 
 impl<'a> Cluster<'a> {

@@ -1,23 +1,22 @@
 //! The kubectl plugin: `kubectl cpuwarden`, this program under the name `kubectl-cpuwarden`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use agent_client::{AgentClient, PartArgs};
 use api::{DoctorReport, PinRow};
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use console::{Failure, show_doctor, show_pins, stderr};
 use top::Shown;
 
 use crate::advise::advise;
-use crate::cluster::Cluster;
-use crate::{Kubectl, Resolved, Target, per_node};
+use crate::args::Of;
+use crate::cluster::{TIMEOUT, resolve};
+use crate::{Resolved, Target, per_node};
 
-/// Maximum time for an agent to answer, and to examine its node.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for an agent to examine its node.
 const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 const TARGETS: &str = "\
@@ -81,71 +80,6 @@ enum PluginCommand {
     },
 }
 
-/// The target, and the way to its agents.
-#[derive(Debug, Args)]
-pub(crate) struct Of {
-    /// Pod, workload or node
-    #[arg(value_name = "TARGET")]
-    target: Target,
-    #[command(flatten)]
-    cluster: ClusterArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ClusterArgs {
-    /// Namespace of the target [default: the one of the context]
-    #[arg(short, long, value_name = "NAME")]
-    pub(crate) namespace: Option<String>,
-    /// Context of the kubeconfig [default: the current one]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-    /// Path of the kubeconfig [default: KUBECONFIG, or ~/.kube/config]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// The kubectl to run: path, or name in PATH
-    #[arg(long, value_name = "FILE", default_value = "kubectl")]
-    pub(crate) kubectl: PathBuf,
-    /// Namespace of the agents
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "CPUWARDEN_AGENT_NAMESPACE",
-        default_value = "cpuwarden"
-    )]
-    pub(crate) agent_namespace: String,
-    /// Labels of the agents
-    #[arg(long, value_name = "LABELS", default_value = "app.kubernetes.io/name=cpuwarden")]
-    pub(crate) agent_selector: String,
-    /// PEM file of the agents' certificate or its CA's [default: no verification of the agents'
-    /// certificate, as the API server and the kubelet already ensure that the pod is the right one]
-    #[arg(long, value_name = "FILE", requires = "server_name")]
-    pub(crate) tls_cert: Option<PathBuf>,
-    /// Required name in a certificate that a CA signed
-    #[arg(long, value_name = "NAME", requires = "tls_cert")]
-    pub(crate) server_name: Option<String>,
-    /// File with a bearer token, for agents whose endpoint requires one
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
-}
-
-impl ClusterArgs {
-    fn kubectl(&self) -> Kubectl {
-        let option = |name: &str, value: Option<OsString>| {
-            value.map(|value| {
-                let mut option = OsString::from(format!("--{name}="));
-                option.push(value);
-                option
-            })
-        };
-        let options = [
-            option("context", self.context.clone().map(OsString::from)),
-            option("kubeconfig", self.kubeconfig.clone().map(OsString::from)),
-            option("namespace", self.namespace.clone().map(OsString::from)),
-        ];
-        Kubectl::new(self.kubectl.clone(), options.into_iter().flatten().collect())
-    }
-}
-
 /// Whether this program was started as the plugin.
 #[must_use]
 pub fn is_plugin() -> bool {
@@ -177,14 +111,6 @@ pub fn run(plugin: Plugin) -> Result<ExitCode, Failure> {
         PluginCommand::Snapshot { part, of } => per_node::snapshot(&of, &part)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The target as it is in the cluster, with the agents of its nodes.
-pub(crate) fn resolve(of: &Of) -> Result<(Resolved, Cluster<'_>), Failure> {
-    let kubectl = of.cluster.kubectl();
-    let resolved = of.target.resolve(&kubectl)?;
-    let cluster = Cluster::new(&of.cluster, kubectl, &resolved)?;
-    Ok((resolved, cluster))
 }
 
 fn top(of: &Of, wanted: Option<&str>, is_once: bool) -> Result<(), Failure> {

@@ -8,6 +8,7 @@
 
 mod advise;
 mod agents;
+mod args;
 mod cluster;
 mod command;
 mod forward;

@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Resolved;
-use crate::cluster::Cluster;
-use crate::command::{Of, TIMEOUT, resolve};
+use crate::args::Of;
+use crate::cluster::{Cluster, TIMEOUT, resolve};
 
 /// The answers of the agents of a target.
 #[derive(Debug)]

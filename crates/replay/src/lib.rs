@@ -1,21 +1,23 @@
 //! `cpuwarden replay`: shows a recording.
 
+mod frames;
 mod page;
 
 pub use page::Page;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use api::Frame;
 use clap::Args;
 use console::{Failure, HumanDuration, output, stderr};
 use timeline::recording::{self, Recording};
 use top::{App, Look, Playback, Signals, Source as _, show};
+
+use frames::{Frames, open};
 
 /// Width of the table that is not drawn on a terminal, columns.
 const WIDTH: usize = 120;
@@ -169,10 +171,6 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     }
 }
 
-fn open(path: &Path) -> Result<Recording, Failure> {
-    Recording::open(path).map_err(|error| Failure::config(error.to_string()))
-}
-
 /// Shows the view on a recording, from a time on, until the user leaves or `end` returns.
 ///
 /// # Errors
@@ -217,21 +215,9 @@ fn print_frames(
     to.flush().map_err(Printing::Output)
 }
 
-/// A recording for the view.
-struct Frames(Recording);
-
-impl top::Recording for Frames {
-    fn span(&self) -> (u64, u64) {
-        self.0.span()
-    }
-
-    fn frames(&mut self, after_ms: u64, until_ms: u64) -> Result<Vec<Frame>, String> {
-        self.0.between(after_ms, until_ms).map_err(|error| error.to_string())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use api::Frame;
     use timeline::recording::Origin;
 
     use super::*;

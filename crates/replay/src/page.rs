@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use top::{Playback, Signals, Source as _, Update};
 
-use crate::Frames;
+use crate::frames::Frames;
 
 /// Maximum number of series at /metrics, where a replay has only those of its own process.
 const SERIES: usize = 1000;

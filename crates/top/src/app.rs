@@ -7,9 +7,8 @@ use api::{ContainerFrame, Frame, PodName, Rates};
 use crate::columns::Column;
 use crate::history::{History, Key, key};
 use crate::look::Look;
-use crate::playback::Position;
 use crate::rows::{self, Harm, HarmSort, Sort};
-use crate::source::{Advice, Update};
+use crate::source::{Advice, Position, Update};
 
 /// Maximum number of updates kept during a pause; older ones are dropped.
 const KEPT_IN_PAUSE: usize = 600;

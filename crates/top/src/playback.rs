@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use api::Frame;
 
 use crate::history::SHOWN;
-use crate::source::{Control, Source, Update};
+use crate::source::{Control, Position, Source, Update};
 
 /// Speeds, as frames' time per time.
 const SPEEDS: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
@@ -22,21 +22,6 @@ pub trait Recording {
     /// # Errors
     /// A text that names the file and the reason why it cannot be read.
     fn frames(&mut self, after_ms: u64, until_ms: u64) -> Result<Vec<Frame>, String>;
-}
-
-/// Position in a recording.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Position {
-    /// Time shown, milliseconds since the epoch.
-    pub at_ms: u64,
-    /// Start of the recording.
-    pub start_ms: u64,
-    /// End of the recording.
-    pub end_ms: u64,
-    /// Speed of the playback, 1 for the original speed.
-    pub speed: f64,
-    /// Whether the playback stands still.
-    pub is_paused: bool,
 }
 
 /// Plays a recording as a [`Source`].

@@ -2,8 +2,6 @@
 
 use api::{Frame, Points};
 
-use crate::playback::Position;
-
 /// Provider of frames: the process itself, an agent, or a recording.
 pub trait Source {
     /// Returns the updates since the last call, oldest first. Must not block: the view calls it
@@ -12,6 +10,21 @@ pub trait Source {
 
     /// Moves a recording. Live sources ignore it.
     fn control(&mut self, _control: Control) {}
+}
+
+/// Position in a recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Position {
+    /// Time shown, milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Start of the recording.
+    pub start_ms: u64,
+    /// End of the recording.
+    pub end_ms: u64,
+    /// Speed of the playback, 1 for the original speed.
+    pub speed: f64,
+    /// Whether the playback stands still.
+    pub is_paused: bool,
 }
 
 /// A change of the data.

@@ -6,17 +6,7 @@ use kernel_text::CgroupVersion;
 use rustix::fs::{Access, access};
 
 use super::examination::{Cgroups, Examination};
-
-/// Whether a feature acts on pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Acting {
-    /// Off, and not examined.
-    Off,
-    /// Decides and reports only.
-    Observe,
-    /// Writes the settings of pods.
-    Enforce,
-}
+use super::options::Acting;
 
 /// A feature and the setting that it needs.
 struct Need {

@@ -12,7 +12,7 @@ use pod_sources::{PodService, PodSource, Pods, SourceName, SourceStatus};
 use sampler::{Sampler, SamplerConfig};
 use snapshot::NodeSnapshot;
 
-use super::Options;
+use super::options::Options;
 
 /// Time added to a request's own timeout, for processing the answer.
 const MARGIN: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use api::{ContainerFrame, Measure};
 use ratatui::text::{Line, Span};
 
-use super::{right, wrapped};
+use super::lines::{right, wrapped};
 use crate::app::App;
 use crate::cause;
 use crate::history::{KEPT, Key, key};

@@ -2,7 +2,7 @@
 
 use ratatui::text::{Line, Span};
 
-use super::wrapped;
+use super::lines::wrapped;
 use crate::app::App;
 use crate::keys::KEYS;
 

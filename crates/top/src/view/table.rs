@@ -4,7 +4,7 @@ use api::{ContainerFrame, Frame};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
-use super::right;
+use super::lines::right;
 use crate::app::App;
 use crate::cause::{self, Cause};
 use crate::columns::{self, Column, MARKS};
