@@ -20,7 +20,7 @@
 //!
 //! | floor | work |
 //! |---|---|
-//! | pure | formats, rules, the model of a node ([snapshot]) and of the wire ([api]): values in, values out; no file, no network, no clock |
+//! | pure | formats, rules, the model of a node (`snapshot`) and of the wire (`api`): values in, values out; no file, no network, no clock |
 //! | ground | what every command and thread shares: exit codes, log; progress, restarts |
 //! | node | reads cgroup files, `/proc`, `/sys` and the scheduler; publishes one snapshot per tick |
 //! | peers | kubelet, API server, container runtime |
@@ -31,11 +31,11 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | Where does a throttled second come from? | `cpu.stat`, parsed by [kernel-text](kernel_text), accumulated by the [sampler] in each tick, a field of the [snapshot]. [metrics], [timeline] and [advisor] read it from there |
-//! | Where would I add a cause of waits? | [sched-trace](sched_trace): the eBPF program and its counters. The value is a field of the [snapshot] and a row of [metrics] |
-//! | Who may write a cpuset? | [pinning] and [yielding], the only writers of cgroup files, with a checkpoint in [state-dir](state_dir). The container runtime also writes the CPUs with which [creation] answers it |
-//! | Who names a container? | [pod-sources](pod_sources) fetches the pods; [kubepods] joins them with cgroup paths |
-//! | Who decides, who acts? | [placement] plans and [pinning] writes; [colocation] decides and [yielding] writes; [analysis] finds and [advisor] publishes |
+//! | Where does a throttled second come from? | `cpu.stat`, parsed by `kernel-text`, accumulated by the `sampler` in each tick, a field of the `snapshot`. `metrics`, `timeline` and `advisor` read it from there |
+//! | Where would I add a cause of waits? | `sched-trace`: the eBPF program and its counters. The value is a field of the `snapshot` and a row of `metrics` |
+//! | Who may write a cpuset? | `pinning` and `yielding`, the only writers of cgroup files, with a checkpoint in `state-dir`. The container runtime also writes the CPUs with which `creation` answers it |
+//! | Who names a container? | `pod-sources` fetches the pods; `kubepods` joins them with cgroup paths |
+//! | Who decides, who acts? | `placement` plans and `pinning` writes; `colocation` decides and `yielding` writes; `analysis` finds and `advisor` publishes |
 //!
 //! `.github/CONTRIBUTING.md` has a row for each crate, the flow of one tick, and the threads.
 
