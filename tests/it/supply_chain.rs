@@ -70,7 +70,13 @@ fn steps() -> Vec<(PathBuf, Value)> {
     let steps = files.flat_map(|file| {
         let workflow: Value = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
         let jobs = workflow["jobs"].as_object().unwrap().values().cloned().collect::<Vec<_>>();
-        let steps = jobs.into_iter().flat_map(|job| job["steps"].as_array().unwrap().clone());
+        let steps = jobs.into_iter().flat_map(|job| match job["uses"].as_str() {
+            Some(workflow) => {
+                assert!(workflow.starts_with("./.github/workflows/"), "{workflow}");
+                Vec::new()
+            }
+            None => job["steps"].as_array().unwrap().clone(),
+        });
         steps.map(move |step| (file.clone(), step)).collect::<Vec<_>>()
     });
     steps.collect()
@@ -105,6 +111,23 @@ fn a_release_is_built_without_external_images() {
         !runs.iter().any(|run| run.contains("docker ")),
         "an image of a release comes of cargo xtask image"
     );
+}
+
+#[test]
+fn all_tests_run_on_a_schedule_and_before_a_release() {
+    let workflow = |name: &str| -> Value {
+        serde_saphyr::from_str(&read(&format!(".github/workflows/{name}"))).unwrap()
+    };
+    let tests = workflow("tests.yml");
+    assert!(tests["on"]["schedule"][0]["cron"].is_string());
+    let steps = tests["jobs"]["tests"]["steps"].as_array().unwrap();
+    let run = |command: &str| steps.iter().find(|step| step["run"] == command).unwrap();
+    let condition = run(".ci/run --all")["if"].as_str().unwrap();
+    assert!(condition.contains("'schedule'") && condition.contains("refs/tags/"), "{condition}");
+    assert!(run(".ci/run")["if"].as_str().unwrap().contains("pull_request"));
+    let jobs = &workflow("release.yml")["jobs"];
+    assert_eq!(jobs["tests"]["uses"], "./.github/workflows/tests.yml");
+    assert_eq!(jobs["release"]["needs"], "tests");
 }
 
 /// The version after each of the prefixes with which Dockerfile and workflows name a toolchain.
