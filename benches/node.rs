@@ -54,10 +54,7 @@ fn main() {
 fn run_lightly() -> ! {
     loop {
         std::thread::sleep(SECOND / 2);
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_micros(50) {
-            std::hint::spin_loop();
-        }
+        testkit::load::use_cpu(Duration::from_micros(50));
     }
 }
 

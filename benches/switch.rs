@@ -14,16 +14,14 @@
 
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use aya::programs::BtfTracePoint;
 use aya::{Btf, Ebpf};
-use cgroupfs::Hierarchy;
-use kernel_text::CgroupVersion;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sched_trace::{ContainerId, Options, Owner, Owners, PodId, SchedTrace};
+use testkit::{OnStage, OwnedCgroup};
 
 static EMPTY: &[u8] = aya::include_bytes_aligned!("../crates/sched-trace/bpf/empty.bpf.o");
 
@@ -40,7 +38,8 @@ fn main() {
     if std::env::args().any(|arg| arg == MEMBER) {
         return pass_tokens();
     }
-    let cgroups = Cgroups::new();
+    // This process has the same weight as the members of the ring.
+    let stage = OnStage::enter();
     pin_to_last_cpu();
     let perf = perf_bench(1);
     match perf {
@@ -51,7 +50,7 @@ fn main() {
         }
         Err(why) => println!("perf bench sched pipe: {why}; install the package linux-perf"),
     }
-    let mut ring = Ring::new(&cgroups);
+    let mut ring = Ring::new(&stage);
     compare(&format!("a ring of {MEMBERS} cgroups"), || ring.run(LAPS));
 }
 
@@ -166,26 +165,27 @@ struct Ring {
     members: Vec<Child>,
     first: PipeWriter,
     last: PipeReader,
+    _cgroups: Vec<OwnedCgroup>,
 }
 
 impl Ring {
-    fn new(cgroups: &Cgroups) -> Self {
+    fn new(stage: &OnStage) -> Self {
         let (mut reader, first) = std::io::pipe().expect("a pipe can be created");
-        let mut members = Vec::new();
+        let (mut members, mut cgroups) = (Vec::new(), Vec::new());
         for number in 0..MEMBERS {
             let (next, writer) = std::io::pipe().expect("a pipe can be created");
             let mut member = Command::new(std::env::current_exe().expect("this binary has a path"));
             let member =
                 member.arg(MEMBER).stdin(Stdio::from(reader)).stdout(Stdio::from(writer)).spawn();
             let member = member.expect("a process can be created");
-            write(
-                &cgroups.child(&format!("member-{number}")).join("cgroup.procs"),
-                &member.id().to_string(),
-            );
+            let cgroup =
+                OwnedCgroup::create(stage.cgroup().path().join(format!("member-{number}")));
+            cgroup.add_process(member.id());
+            cgroups.push(cgroup);
             members.push(member);
             reader = next;
         }
-        Self { members, first, last: reader }
+        Self { members, first, last: reader, _cgroups: cgroups }
     }
 
     /// Nanoseconds per switch.
@@ -241,59 +241,6 @@ fn pass_tokens() {
     while input.read_exact(&mut token).is_ok()
         && output.write_all(&token).and_then(|()| output.flush()).is_ok()
     {}
-}
-
-/// A cgroup with the maximum CPU weight. Holds a child cgroup with this process, and those of the
-/// ring's members.
-struct Cgroups {
-    mount: PathBuf,
-    top: PathBuf,
-    is_v2: bool,
-}
-
-impl Cgroups {
-    fn new() -> Self {
-        let hierarchy = Hierarchy::detect(Path::new("/sys/fs/cgroup"))
-            .unwrap_or_else(|error| panic!("{error}"));
-        let top = hierarchy.cpu.join(format!("cpuwarden-bench-{}", std::process::id()));
-        let cgroups =
-            Self { mount: hierarchy.cpu, top, is_v2: hierarchy.version == CgroupVersion::V2 };
-        cgroups.create(&cgroups.top);
-        let (file, weight) =
-            if cgroups.is_v2 { ("cpu.weight", "10000") } else { ("cpu.shares", "262144") };
-        write(&cgroups.top.join(file), weight);
-        write(&cgroups.child("bench").join("cgroup.procs"), &std::process::id().to_string());
-        cgroups
-    }
-
-    fn child(&self, name: &str) -> PathBuf {
-        let path = self.top.join(name);
-        self.create(&path);
-        path
-    }
-
-    fn create(&self, path: &Path) {
-        if self.is_v2 {
-            write(&path.with_file_name("cgroup.subtree_control"), "+cpu");
-        }
-        fs::create_dir(path)
-            .unwrap_or_else(|error| panic!("{}: {error}; run as root", path.display()));
-    }
-}
-
-impl Drop for Cgroups {
-    fn drop(&mut self) {
-        write(&self.mount.join("cgroup.procs"), &std::process::id().to_string());
-        for entry in fs::read_dir(&self.top).into_iter().flatten().flatten() {
-            // Removing a cgroup removes its files.
-            let _ = fs::remove_dir(entry.path());
-        }
-        let _ = fs::remove_dir(&self.top);
-    }
-}
-
-fn write(path: &Path, text: &str) {
-    fs::write(path, text).unwrap_or_else(|error| panic!("{text} to {}: {error}", path.display()));
 }
 
 fn pin_to_last_cpu() {

@@ -22,126 +22,46 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::{Hierarchy, KeptFile, raise_descriptor_limit};
 use kernel_text::CgroupVersion;
-use kubepods::{PodIndex, PodNames};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use testkit::{Cgroup, NoNames, OwnedCgroup};
 
 use support::{Case, interleaved};
 
-/// A pod index without names: the series carry the labels from the path, which costs a tick the
-/// same.
-struct NoNames(Arc<PodIndex>);
-
-impl PodNames for NoNames {
-    fn index(&self) -> Arc<PodIndex> {
-        Arc::clone(&self.0)
-    }
-
-    fn ask(&self, _: &str, _: &str) {}
-
-    fn may_answer(&self) -> bool {
-        false
-    }
-}
+const PERIOD_USEC: u64 = 100_000;
 
 /// A kubepods tree; removed when dropped.
 struct Tree {
-    hierarchy: Hierarchy,
-    top: String,
+    top: OwnedCgroup,
+    pods: Vec<Cgroup>,
+    /// Two per pod, in the order of the pods.
+    containers: Vec<Cgroup>,
 }
 
 impl Tree {
-    fn new(hierarchy: &Hierarchy, containers: usize) -> Self {
-        let tree = Self {
-            hierarchy: hierarchy.clone(),
-            top: format!("cpuwarden-bench-{}", std::process::id()),
-        };
-        tree.create(&format!("{}/kubepods/burstable", tree.top));
+    fn new(containers: usize) -> Self {
+        let top = OwnedCgroup::create(format!("cpuwarden-bench-{}", std::process::id()));
+        let level = top.child("kubepods").child("burstable");
+        let mut tree = Self { top, pods: Vec::new(), containers: Vec::new() };
         for pod in 0..containers / 2 {
-            let uid = format!("{pod:08x}-0000-4000-8000-000000000000");
-            let pod_path = format!("{}/kubepods/burstable/pod{uid}", tree.top);
-            tree.create(&pod_path);
-            tree.set_quota(&pod_path, 40_000);
+            let cgroup = level.child(&format!("pod{pod:08x}-0000-4000-8000-000000000000"));
+            cgroup.set_quota_usec(40_000, PERIOD_USEC);
             for container in [pod * 2, pod * 2 + 1] {
-                let path = format!("{pod_path}/{container:064x}");
-                tree.create(&path);
-                tree.set_quota(&path, 20_000);
+                let container = cgroup.child(&format!("{container:064x}"));
+                container.set_quota_usec(20_000, PERIOD_USEC);
+                tree.containers.push(container);
             }
+            tree.pods.push(cgroup);
         }
         tree
     }
 
-    fn set_quota(&self, path: &str, quota_usec: u64) {
-        let directory = self.hierarchy.cpu.join(path);
-        let (file, text) = match self.hierarchy.version {
-            CgroupVersion::V1 => ("cpu.cfs_quota_us", quota_usec.to_string()),
-            CgroupVersion::V2 => ("cpu.max", format!("{quota_usec} 100000")),
-        };
-        fs::write(directory.join(file), text).expect("the cpu controller takes a quota");
-    }
-
-    /// Paths of the containers, relative to a mount.
-    fn containers(&self) -> Vec<String> {
-        let level = format!("{}/kubepods/burstable", self.top);
-        let below =
-            |path: &str| cgroupfs::subdirectories(&self.hierarchy.cpu.join(path)).expect("list");
-        let pods = below(&level).into_iter().map(|pod| format!("{level}/{}", pod.name));
-        pods.flat_map(|pod| {
-            below(&pod).into_iter().map(move |child| format!("{pod}/{}", child.name))
-        })
-        .collect()
-    }
-
-    fn mounts(&self) -> Vec<&Path> {
-        let Hierarchy { cpu, cpuacct, memory, .. } = &self.hierarchy;
-        let mut mounts: Vec<&Path> = [Some(cpu), cpuacct.as_ref(), memory.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(PathBuf::as_path)
-            .collect();
-        mounts.dedup();
-        mounts
-    }
-
-    fn create(&self, path: &str) {
-        for mount in self.mounts() {
-            fs::create_dir_all(mount.join(path))
-                .expect("this bench needs root and writable cgroups");
-            if self.hierarchy.version == CgroupVersion::V2 {
-                enable_controllers(mount, path);
-            }
-        }
-    }
-}
-
-/// On v2 a cgroup has a controller's files only if its parent enables the controller.
-fn enable_controllers(mount: &Path, path: &str) {
-    let mut directory = mount.to_owned();
-    for component in Path::new(path) {
-        let _ = fs::write(directory.join("cgroup.subtree_control"), "+cpu +memory +cpuset");
-        directory.push(component);
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        for mount in self.mounts() {
-            remove(&mount.join(&self.top));
-        }
-    }
-}
-
-fn remove(directory: &Path) {
-    for child in cgroupfs::subdirectories(directory).unwrap_or_default() {
-        remove(&directory.join(child.name));
-    }
-    if let Err(error) = fs::remove_dir(directory) {
-        eprintln!("{} is left behind: {error}", directory.display());
+    fn kubepods(&self) -> String {
+        self.top.path().join("kubepods").display().to_string()
     }
 }
 
@@ -160,10 +80,11 @@ const BARE_CONTAINERS: usize = 400;
 type Reads<'a> = Vec<(&'a PathBuf, &'a str)>;
 
 impl Bare {
-    fn open(tree: &Tree, containers: usize) -> Self {
-        let Hierarchy { cpu, cpuacct, memory, version, .. } = &tree.hierarchy;
+    fn open(hierarchy: &Hierarchy, tree: &Tree, containers: usize) -> Self {
+        let Hierarchy { cpu, cpuacct, memory, cpuset, version, .. } = hierarchy;
         let acct = cpuacct.as_ref().unwrap_or(cpu);
         let memory = memory.as_ref().unwrap_or(cpu);
+        let cpuset = cpuset.as_ref().unwrap_or(cpu);
         // No cpuacct.stat and no cpu.stat.local: those are read only after 10 ms of CPU time, and
         // after throttling.
         let stat = (cpu, "cpu.stat");
@@ -179,6 +100,7 @@ impl Bare {
                         (memory, "memory.limit_in_bytes"),
                         (memory, "memory.stat"),
                         (memory, "memory.numa_stat"),
+                        (cpuset, "cpuset.effective_cpus"),
                     ]
                     .to_vec(),
                 ),
@@ -200,19 +122,14 @@ impl Bare {
                 ),
             };
         let mut bare = Self { hot: Vec::new(), in_turn: Vec::new() };
-        let level = format!("{}/kubepods/burstable", tree.top);
-        for directory in
-            cgroupfs::subdirectories(&cpu.join(&level)).expect("list").iter().take(containers / 2)
-        {
-            let relative = format!("{level}/{}", directory.name);
-            open_all(&relative, &of_pod, &mut bare.hot);
-            open_all(&relative, &settings, &mut bare.in_turn);
-            for child in cgroupfs::subdirectories(&cpu.join(&relative)).expect("list") {
-                let relative = format!("{relative}/{}", child.name);
-                open_all(&relative, &hot, &mut bare.hot);
-                open_all(&relative, &settings, &mut bare.in_turn);
-                open_all(&relative, &slow, &mut bare.in_turn);
-            }
+        for pod in &tree.pods[..containers / 2] {
+            open_all(pod, &of_pod, &mut bare.hot);
+            open_all(pod, &settings, &mut bare.in_turn);
+        }
+        for container in &tree.containers[..containers] {
+            open_all(container, &hot, &mut bare.hot);
+            open_all(container, &settings, &mut bare.in_turn);
+            open_all(container, &slow, &mut bare.in_turn);
         }
         bare
     }
@@ -227,12 +144,10 @@ impl Bare {
     }
 }
 
-fn open_all(relative: &str, wanted: &[(&PathBuf, &str)], into: &mut Vec<KeptFile>) {
-    into.extend(
-        wanted
-            .iter()
-            .filter_map(|(mount, name)| KeptFile::open(&mount.join(relative), name).expect("open")),
-    );
+fn open_all(cgroup: &Cgroup, wanted: &[(&PathBuf, &str)], into: &mut Vec<KeptFile>) {
+    into.extend(wanted.iter().filter_map(|(mount, name)| {
+        KeptFile::open(&mount.join(cgroup.path()), name).expect("open")
+    }));
 }
 
 /// One sleeping process per container, which runs briefly when it gets a signal.
@@ -240,17 +155,10 @@ struct Residents(Vec<Child>);
 
 impl Residents {
     fn start(tree: &Tree) -> Self {
-        let mut mounts = vec![&tree.hierarchy.cpu];
-        mounts.extend(&tree.hierarchy.cpuacct);
-        mounts.dedup();
         let mut residents = Self(Vec::new());
-        for container in tree.containers() {
+        for container in &tree.containers {
             let child = Command::new("sleep").arg("infinity").spawn().expect("sleep can be run");
-            for mount in &mounts {
-                let procs = mount.join(&container).join("cgroup.procs");
-                fs::write(procs, child.id().to_string())
-                    .expect("a cgroup of the bench takes a process");
-            }
+            container.add_process(child.id());
             residents.0.push(child);
         }
         residents
@@ -289,11 +197,11 @@ fn resident_bytes() -> u64 {
 }
 
 fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: bool) {
-    let tree = Tree::new(hierarchy, containers);
+    let tree = Tree::new(containers);
     let before = resident_bytes();
     let config = SamplerConfig {
         hierarchy: hierarchy.clone(),
-        kubepods: vec![format!("{}/kubepods", tree.top)],
+        kubepods: vec![tree.kubepods()],
         proc_root: "/proc".into(),
         sys_root: "/sys".into(),
         interval: Duration::from_secs(1),
@@ -303,7 +211,7 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
         weight_rule: snapshot::WeightRule::default(),
     };
     let residents = is_running.then(|| Residents::start(&tree));
-    let mut sampler = Sampler::new(config, Box::new(NoNames(Arc::default()))).expect("epoll");
+    let mut sampler = Sampler::new(config, Box::new(NoNames::default())).expect("epoll");
     // Reach a steady state: new cgroups are read more often, every slow file has been read once,
     // the threads of running containers have been scanned, which a tick does for only a few of
     // them, and idle cgroups have been idle for a while.
@@ -315,7 +223,7 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
     let each = resident_bytes().saturating_sub(before) / containers as u64;
     let wake = || residents.iter().for_each(Residents::wake);
     let bare_containers = containers.min(BARE_CONTAINERS);
-    let files = Bare::open(&tree, bare_containers);
+    let files = Bare::open(hierarchy, &tree, bare_containers);
     let mut buffer = vec![0; 16 * 1024];
     let mut turn = 0;
     let bare = Case::new("bare", || {

@@ -91,10 +91,7 @@ pub(crate) enum Command {
     #[cfg(feature = "demo")]
     /// Run a workload of the demo in a container
     #[command(hide = true)]
-    DemoWorkload {
-        #[command(subcommand)]
-        workload: Workload,
-    },
+    DemoWorkload { workload: Workload },
 }
 
 /// The options that were given on the command line or in the environment, and the configuration

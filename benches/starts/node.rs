@@ -9,6 +9,7 @@ use nri::api::{
     RemovePodSandboxRequest, RemovePodSandboxResponse,
 };
 use serde_json::{Value, json};
+use testkit::load;
 
 use crate::runtime::Runtime;
 use crate::support::{Agent, Cgroup, Kubelet, Qos, RealTree, eventually, pod_list, running_pod};
@@ -36,7 +37,7 @@ impl Node {
         let id = format!("{:064x}", 0xaaaa);
         let owner = tree.pod(Qos::Burstable, OWNER).child(&id);
         // They end with the tree.
-        let busy = |_| owner.command("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let busy = |_| owner.command("sh").args(["-c", load::SPIN_IN_SHELL]).spawn().unwrap();
         let _busy: Vec<_> = (0..owned).map(busy).collect();
         let mut lse = running_pod(OWNER, "bench", "owner", &id);
         lse["metadata"]["labels"] = json!({"koordinator.sh/qosClass": "LSE"});

@@ -11,9 +11,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
-use super::support::{Cgroup, READY, Running};
+use testkit::load::use_cpu;
+use testkit::{Cgroup, READY, Running};
 
 const ROLE: &str = "CPUWARDEN_BENCH_ROLE";
 
@@ -138,15 +137,6 @@ fn spin(file: File) {
                 file.write_all_at(&(done * ROUNDS).to_ne_bytes(), at * 8).unwrap();
             }
         });
-    }
-}
-
-/// Uses CPU time of this thread, which does not depend on the speed of a shared core.
-fn use_cpu(time: Duration) {
-    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
-    let end = now() + time;
-    while now() < end {
-        std::hint::spin_loop();
     }
 }
 

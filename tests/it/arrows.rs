@@ -173,7 +173,7 @@ const CRATES: &[Crate] = &[
         ],
     ),
     io("corpus", &[]),
-    io("testkit", &[]),
+    io("testkit", &["cgroupfs", "kernel-text", "kubepods"]),
     io("kubelet-stub", &[]),
     io("xtask", &[]),
     io(

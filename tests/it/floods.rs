@@ -2,13 +2,15 @@
 //! sampling is unaffected.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Agent, Exposition, OnStage, RealTree, Workload, eventually, http, turn};
+use crate::support::{
+    Agent, Cgroup, Exposition, OnStage, READY, RealTree, Running, eventually, http, turn,
+};
 
 const OPTIONS: [&str; 2] = ["--pod-source=none", "--sched-trace=off"];
 const CUT: &str = "cpuwarden_http_connections_cut_total";
@@ -148,6 +150,34 @@ fn late_ticks(page: &Exposition) -> (f64, f64) {
     (all - in_time, all)
 }
 
+/// Address that the scraping process reads, and its number of clients.
+const SCRAPED: [&str; 2] = ["CPUWARDEN_IT_SCRAPED", "CPUWARDEN_IT_CLIENTS"];
+
+/// Starts a process in the cgroup whose threads read the agent's metrics without a pause.
+fn scrape_from(cgroup: &Cgroup, clients: u32, address: SocketAddr) -> Running {
+    let mut command = cgroup.command(std::env::current_exe().unwrap());
+    command.args(["floods::scraping_process", "--exact", "--ignored", "--nocapture"]);
+    command.envs(SCRAPED.into_iter().zip([address.to_string(), clients.to_string()]));
+    Running::start(command, |line| line == READY).0
+}
+
+#[test]
+#[ignore = "not a test: the clients of a flood"]
+fn scraping_process() {
+    let [address, clients] = SCRAPED.map(|name| std::env::var(name).unwrap());
+    let (address, clients): (SocketAddr, u32) =
+        (address.parse().unwrap(), clients.parse().unwrap());
+    let scrape = move || loop {
+        // The test judges the answers by the agent's own counters.
+        let _ = http::get(address, "/metrics");
+    };
+    (0..clients).for_each(|_| drop(std::thread::spawn(scrape)));
+    println!("\n{READY}");
+    // Ends with the test that started it, however that ends.
+    let _ = std::io::stdin().read(&mut [0]);
+    std::process::exit(0);
+}
+
 /// CPU budget under a flood, in cores: more than a debug build samples with on a busy machine, less
 /// than the flood takes.
 const BUDGET: f64 = 0.05;
@@ -173,8 +203,7 @@ fn assert_a_flood_does_not_slow_sampling(clients: u32, length: u64) {
     let agent = Agent::start_in(&tree.above().child("agent"), &options);
     let idle = agent.after_ticks(55);
     // With the same weight: on a busy machine, clients without CPU time are no flood.
-    let flood = Workload::Scrape { clients, address: agent.address() };
-    let _clients = tree.above().child("clients").spawn(&flood);
+    let _clients = scrape_from(&tree.above().child("clients"), clients, agent.address());
     let flooded = agent.after_ticks(length);
     let ((late_idle, ticks_idle), (late, ticks)) = (late_ticks(&idle), late_ticks(&flooded));
     let (late_flooded, ticks_flooded) = (late - late_idle, ticks - ticks_idle);

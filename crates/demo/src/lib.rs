@@ -23,8 +23,9 @@ pub use args::{DemoArgs, DemoOutput};
 pub use recorded::show_recorded;
 pub use stage::Stage;
 pub use table::{Table, follow};
+pub use testkit::Workload;
 pub use view::DemoView;
-pub use workload::{Workload, run as run_workload};
+pub use workload::run as run_workload;
 
 /// Returns after this time; never if there is none.
 pub async fn end(time: Option<Duration>) {

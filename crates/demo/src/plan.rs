@@ -6,8 +6,7 @@ use kubepods::path::{
     CgroupPath, ContainerCgroup, Partition, PodCgroup, QosClass, Runtime, kubepods_root,
 };
 use serde_json::{Value, json};
-
-use crate::workload::Workload;
+use testkit::Workload;
 
 /// Name of the stage's node.
 pub(super) const NODE: &str = "cpuwarden-demo";
@@ -30,6 +29,8 @@ pub(super) struct Pod {
     pub(super) request_milli: u64,
     pub(super) limit: Limit,
     pub(super) workload: Workload,
+    /// The only CPU that it may use.
+    pub(super) cpu: Option<usize>,
 }
 
 /// Position of a CPU limit, millicores.
@@ -43,9 +44,7 @@ pub(super) enum Limit {
 
 /// All pods. `shared_cpu` is the CPU that the two neighbors share.
 pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
-    let spin = || Workload::Spin { cpu: None };
-    let neighbor = || Workload::Spin { cpu: Some(shared_cpu) };
-    let burst = Workload::Burst { busy: Duration::from_millis(30), every: BURST_EVERY };
+    let burst = Workload::Burst { threads: 1, cpu: Duration::from_millis(30), every: BURST_EVERY };
     let pod = |number, namespace, name, container, workload| Pod {
         namespace,
         name,
@@ -55,16 +54,21 @@ pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
         request_milli: 100,
         limit: Limit::None,
         workload,
+        cpu: None,
     };
+    let neighbor = |pod| Pod { cpu: Some(shared_cpu), ..pod };
     vec![
         Pod {
             request_milli: 200,
             limit: Limit::Container(200),
-            ..pod(1, "shop", "checkout", "spinner", spin())
+            ..pod(1, "shop", "checkout", "spinner", Workload::Roam)
         },
         Pod { limit: Limit::Container(200), ..pod(2, "shop", "thumbnails", "burst", burst) },
-        Pod { request_milli: 300, ..pod(3, "search", "index", "neighbor-a", neighbor()) },
-        Pod { request_milli: 100, ..pod(4, "batch", "encode", "neighbor-b", neighbor()) },
+        Pod {
+            request_milli: 300,
+            ..neighbor(pod(3, "search", "index", "neighbor-a", Workload::Roam))
+        },
+        neighbor(pod(4, "batch", "encode", "neighbor-b", Workload::Roam)),
         Pod {
             qos: QosClass::Guaranteed,
             request_milli: 500,
@@ -74,7 +78,7 @@ pub(super) fn pods(shared_cpu: usize) -> Vec<Pod> {
         Pod {
             request_milli: 300,
             limit: Limit::Pod(300),
-            ..pod(6, "data", "ingest", "pod-quota", spin())
+            ..pod(6, "data", "ingest", "pod-quota", Workload::Roam)
         },
     ]
 }

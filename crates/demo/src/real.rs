@@ -24,7 +24,7 @@ impl RealNode {
         // Other load on the machine must not influence throttling here; the whole plan takes less
         // than two cores.
         tree.create("kubepods")?;
-        tree.cgroup("").set_weight(highest_weight(tree.hierarchy().version))?;
+        tree.top().try_set_highest_weight()?;
         let mut processes = Vec::new();
         for pod in plan::pods(last_cpu()?) {
             let process = start(&tree, &pod)
@@ -50,37 +50,29 @@ impl RealNode {
 
     /// Path of the stage's kubepods, relative to the hierarchy.
     pub(super) fn kubepods(&self) -> String {
-        format!("{}/kubepods", self.tree.top())
+        self.tree.top().path().join("kubepods").display().to_string()
     }
 }
 
 /// Creates a pod's cgroups with its process, which does not start its work yet.
 fn start(tree: &Tree, pod: &Pod) -> anyhow::Result<Process> {
     let container = tree.create(&format!("kubepods/{}", pod.container_path()))?;
-    let parent = tree.cgroup(&format!("kubepods/{}", pod.pod_path()));
+    let parent = tree.top().existing_child(&format!("kubepods/{}", pod.pod_path()));
     for cgroup in [&parent, &container] {
-        cgroup.set_weight(weight(pod.request_milli, tree.hierarchy().version))?;
+        cgroup.try_set_weight(weight(pod.request_milli, tree.hierarchy().version))?;
     }
     match pod.limit {
         Limit::None => {}
-        Limit::Container(milli) => container.set_quota(quota_usec(milli), PERIOD_USEC)?,
-        Limit::Pod(milli) => parent.set_quota(quota_usec(milli), PERIOD_USEC)?,
+        Limit::Container(milli) => container.try_set_quota_usec(quota_usec(milli), PERIOD_USEC)?,
+        Limit::Pod(milli) => parent.try_set_quota_usec(quota_usec(milli), PERIOD_USEC)?,
     }
-    let process = Process::spawn(pod.workload)?;
-    container.add_process(process.pid()).context("cannot put the workload into its cgroup")?;
+    let process = Process::spawn(pod.workload, pod.cpu)?;
+    container.try_add_process(process.pid()).context("cannot put the workload into its cgroup")?;
     Ok(process)
 }
 
 fn quota_usec(limit_milli: u64) -> u64 {
     limit_milli * PERIOD_USEC / 1000
-}
-
-/// Maximum of `cpu.shares` and `cpu.weight`.
-fn highest_weight(version: CgroupVersion) -> u64 {
-    match version {
-        CgroupVersion::V1 => 262_144,
-        CgroupVersion::V2 => 10_000,
-    }
 }
 
 /// Converts a CPU request to shares, or to a weight on v2.

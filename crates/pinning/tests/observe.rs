@@ -12,10 +12,11 @@ use cgroup_tree::{Change, Interests, KubepodsTree, PathIndex, TreeOptions};
 use cgroupfs::Hierarchy;
 use kernel_text::{CgroupVersion, CpuSet, WeightRule};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
-use kubepods::{ExclusiveCpus, PodIndex, PodNames, Reported};
+use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use pinning::{NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus, Round};
 use placement::{CpuQos, Profile, Profiles, Reason, Selector, Settings};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use testkit::NoNames;
 
 /// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs
 /// driver.
@@ -322,22 +323,6 @@ fn a_pod_that_has_ended_and_one_without_a_cgroup_hold_nothing() {
     let mut unborn = files.pod("unborn", "LSE", 2000);
     unborn.uid = "00000000-0000-0000-0000-000000000001".into();
     assert_eq!(pins(&pass(&mut files.pinner(none()), &[ended, unborn])), [""; 0]);
-}
-
-/// A pod source without any name.
-#[derive(Default)]
-struct NoNames(Arc<PodIndex>);
-
-impl PodNames for NoNames {
-    fn index(&self) -> Arc<PodIndex> {
-        Arc::clone(&self.0)
-    }
-
-    fn ask(&self, _: &str, _: &str) {}
-
-    fn may_answer(&self) -> bool {
-        false
-    }
 }
 
 /// The three users of the cgroup tree, on one tree. None of them walks it periodically.

@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+/// A shell's words for a thread that runs without a pause: for a process of this thread alone, which
+/// also needs no start of a large binary.
+pub const SPIN_IN_SHELL: &str = "while :; do :; done";
+
 /// Runs without a pause.
 pub fn spin() -> ! {
     let mut rounds = 0u64;
@@ -21,13 +25,14 @@ pub fn spin() -> ! {
 pub fn burst(first: Instant, cpu: Duration, every: Duration) -> ! {
     let mut next = first;
     loop {
-        run_once(cpu);
+        use_cpu(cpu);
         next += every;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }
 
-fn run_once(cpu: Duration) {
+/// Uses this CPU time of the calling thread, which does not depend on other load.
+pub fn use_cpu(cpu: Duration) {
     let start = thread_cpu_time();
     while thread_cpu_time() - start < cpu {}
 }
@@ -44,7 +49,7 @@ mod tests {
     #[test]
     fn a_burst_uses_its_cpu_time() {
         let (start, cpu) = (thread_cpu_time(), Duration::from_millis(5));
-        run_once(cpu);
+        use_cpu(cpu);
         assert!(thread_cpu_time() - start >= cpu);
     }
 }

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use testkit::Cgroup;
 
-use super::cgroup::Cgroup;
 use super::exposition::Exposition;
 
 /// A running `cpuwarden run`, killed on drop.

@@ -8,26 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use kubepods::{PodIndex, PodNames};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 use snapshot::{NodeSnapshot, Published};
 use tempfile::TempDir;
-
-/// A source without any name.
-#[derive(Default)]
-pub(crate) struct NoNames(Arc<PodIndex>);
-
-impl PodNames for NoNames {
-    fn index(&self) -> Arc<PodIndex> {
-        Arc::clone(&self.0)
-    }
-
-    fn ask(&self, _: &str, _: &str) {}
-
-    fn may_answer(&self) -> bool {
-        false
-    }
-}
+pub(crate) use testkit::NoNames;
 
 /// Configuration of a sampler of the cgroups below `root`, once per second. The node's `/proc` is
 /// `proc` there, and its `/sys` is `root`. Nothing is found by walks later.

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sched_trace::Aggressor;
+use testkit::Cgroup;
 
-use crate::cgroup::Cgroup;
 use crate::lab::{Lab, Measured, Spinner, last_cpu};
-use crate::workload::Burst;
+use crate::workload::burst;
+
+/// CFS period of every quota.
+const PERIOD_USEC: u64 = 100_000;
 
 /// `actual` lies within `share` of `expected`.
 #[track_caller]
@@ -80,7 +83,7 @@ fn kernel_a_spinner_alone_on_its_cpu_waits_for_its_quota_only() {
     let cpu = last_cpu();
     let (pod, elsewhere) = (lab.pod("victim"), lab.pod("elsewhere"));
     let mut victim = lab.container(&pod, "c");
-    victim.cgroup.set_quota_ms(20);
+    victim.cgroup.set_quota_usec(20_000, PERIOD_USEC);
     victim.spin(cpu);
     let mut other = lab.container(&elsewhere, "c");
     other.spin(0);
@@ -127,7 +130,7 @@ fn kernel_c_a_quota_and_a_rival_are_distinguished() {
     let pods = ["victim", "rival"].map(|name| lab.pod(name));
     let mut victim = lab.container(&pods[0], "c");
     let mut rival = lab.container(&pods[1], "c");
-    victim.cgroup.set_quota_ms(20);
+    victim.cgroup.set_quota_usec(20_000, PERIOD_USEC);
     victim.spin(cpu);
     rival.spin(cpu);
     let [victim, rival] = lab.measure([&victim, &rival]);
@@ -159,7 +162,7 @@ fn kernel_e_a_parents_quota_and_a_rival_are_distinguished() {
     let pods = ["victim", "rival"].map(|name| lab.pod(name));
     let mut victim = lab.container(&pods[0], "c");
     let mut rival = lab.container(&pods[1], "c");
-    pods[0].cgroup.set_quota_ms(20);
+    pods[0].cgroup.set_quota_usec(20_000, PERIOD_USEC);
     victim.spin(cpu);
     rival.spin(cpu);
     let throttled = Throttled::since_now(&pods[0].cgroup);
@@ -207,7 +210,7 @@ fn kernel_g_containers_of_one_quota_are_throttled_together() {
     let mut victim = lab.container(&pods[0], "c");
     let mut sidecar = lab.container(&pods[0], "sidecar");
     let mut rival = lab.container(&pods[1], "c");
-    pods[0].cgroup.set_quota_ms(20);
+    pods[0].cgroup.set_quota_usec(20_000, PERIOD_USEC);
     // It is throttled by what the sidecar has used, again and again before it comes to run.
     victim.cgroup.set_weight(10);
     [&mut victim, &mut sidecar, &mut rival].into_iter().for_each(|container| container.spin(cpu));
@@ -238,8 +241,8 @@ fn kernel_h_wakeups_into_a_throttled_group_are_throttled() {
     let mut lab = Lab::new();
     let (pod, cpu) = (lab.pod("victim"), last_cpu());
     let mut victim = lab.container(&pod, "c");
-    victim.cgroup.set_quota_ms(10);
-    let bursts = [Burst::usec(15_000, 40_000), Burst::usec(300, 7_000), Burst::usec(300, 11_000)];
+    victim.cgroup.set_quota_usec(10_000, PERIOD_USEC);
+    let bursts = [burst(15_000, 40_000), burst(300, 7_000), burst(300, 11_000)];
     victim.burst(cpu, &bursts);
     let before_ns = busy_ns(cpu);
     let [victim] = lab.measure([&victim]);
@@ -268,9 +271,9 @@ fn kernel_i_a_sidecar_stalls_only_while_its_own_threads_wait() {
     let (pod, cpu) = (lab.pod("victim"), last_cpu());
     let mut app = lab.container(&pod, "app");
     let mut sidecar = lab.container(&pod, "sidecar");
-    pod.cgroup.set_quota_ms(20);
+    pod.cgroup.set_quota_usec(20_000, PERIOD_USEC);
     app.spin(cpu);
-    sidecar.burst(cpu, &[Burst::usec(1_000, 1_100_000)]);
+    sidecar.burst(cpu, &[burst(1_000, 1_100_000)]);
     let local_before = sidecar.cgroup.local_throttled_ns();
     let [app, measured] = lab.measure_with([&app, &sidecar], |_| sleep(Duration::from_secs(6)));
     let local_ns =

@@ -7,14 +7,14 @@ use rustix::process::Signal;
 use snapshot::TraceMode;
 
 use crate::lab::{Container, Lab, Pod, last_cpu};
-use crate::workload::Burst;
+use crate::workload::burst;
 
 /// Some 10,000 switches a second on the first CPU: what the program costs is a matter of this and
 /// not of what else the machine does.
 fn churn(lab: &mut Lab) -> (Container, Pod) {
     let pod = lab.pod("churn");
     let mut churn = lab.container(&pod, "c");
-    churn.burst(0, &[Burst::usec(1, 100); 6]);
+    churn.burst(0, &[burst(1, 100); 6]);
     churn.signal(Signal::CONT);
     (churn, pod)
 }

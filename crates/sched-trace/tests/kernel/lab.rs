@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,22 +10,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use kernel_text::TaskSchedstat;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use sched_trace::{
     Aggressor, ContainerId, Options, Owner, Owners, PodId, RunDelay, SchedTrace, WaitReport,
 };
 use snapshot::{ContainerWaits, Histogram, SmtShares};
-
-use crate::cgroup::Cgroup;
-use crate::workload::{Burst, command_words};
-
-static TURN: Mutex<()> = Mutex::new(());
-
-/// Waits for one's turn on the CPUs: one test at a time.
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use testkit::{Cgroup, OwnedCgroup, READY, Running, Workload, load, turn};
 
 /// For how long the spinners spin.
 pub(crate) const SPAN: Duration = Duration::from_secs(3);
@@ -33,8 +24,11 @@ pub(crate) const SPAN: Duration = Duration::from_secs(3);
 /// any reason.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A process that waits for SIGCONT and then runs without a pause.
-const SPIN: [&str; 3] = ["sh", "-c", "kill -STOP $$; while :; do :; done"];
+/// Words of a process of one thread that runs without a pause.
+fn spin_words() -> [String; 3] {
+    let script = format!("echo '{READY}'; read -r go; {}", load::SPIN_IN_SHELL);
+    ["sh".to_owned(), "-c".to_owned(), script]
+}
 
 /// Owners of a test's cgroups; all other cgroups belong to the system.
 #[derive(Debug, Default)]
@@ -74,8 +68,8 @@ pub(crate) struct Lab {
     trace: Option<SchedTrace>,
     is_shared: bool,
     known: Known,
-    /// The pods' parent; after them in the order of drops.
-    root: Cgroup,
+    /// The pods' parent, removed with them.
+    root: OwnedCgroup,
     next_id: u64,
     _turn: MutexGuard<'static, ()>,
 }
@@ -124,10 +118,10 @@ impl Lab {
     fn around(trace: SchedTrace, is_shared: bool, turn: MutexGuard<'static, ()>) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Relaxed);
-        let root = Cgroup::before_all_others(&format!(
-            "cpuwarden-sched-trace-{}-{number}",
-            std::process::id()
-        ));
+        // Its children together get the CPU before everything else on the machine.
+        let name = format!("cpuwarden-sched-trace-{}-{number}", std::process::id());
+        let root = OwnedCgroup::create(name);
+        root.set_highest_weight();
         // Numbers are never used again, so not by the next test either.
         Self {
             trace: Some(trace),
@@ -227,19 +221,16 @@ impl Lab {
 impl Container {
     /// Adds a process that, once it may, runs on this CPU only and without a pause.
     pub(crate) fn spin(&mut self, cpu: u32) {
-        self.start(cpu, &SPIN.map(str::to_owned));
+        self.start(cpu, &spin_words());
     }
 
     /// Adds a process with such threads.
-    pub(crate) fn burst(&mut self, cpu: u32, bursts: &[Burst]) {
-        self.start(cpu, &command_words(bursts));
+    pub(crate) fn burst(&mut self, cpu: u32, bursts: &[Workload]) {
+        self.start(cpu, &Workload::words(bursts));
     }
 
     fn start(&mut self, cpu: u32, words: &[String]) {
-        // The shell moves itself before it becomes the load: no time of it is spent elsewhere.
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.cgroup.procs());
-        self.spinners.push(Spinner::spawn(command, cpu, words));
+        self.spinners.push(Spinner::spawn(self.cgroup.command("taskset"), cpu, words));
     }
 
     /// Run delay of all tasks.
@@ -253,7 +244,7 @@ impl Container {
         cpus.set(cpu as usize);
         self.spinners
             .iter()
-            .for_each(|spinner| sched_setaffinity(Some(spinner.pid()), &cpus).unwrap());
+            .for_each(|spinner| sched_setaffinity(Some(spinner.running.process()), &cpus).unwrap());
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -318,39 +309,38 @@ fn gained(now: &Histogram, before: &Histogram) -> Histogram {
     Histogram { counts, sum_ns: now.sum_ns - before.sum_ns }
 }
 
-/// A process that runs without a pause; dropping it ends it.
+/// A process that works between SIGCONT and SIGSTOP; dropping it ends it.
 pub(crate) struct Spinner {
-    child: Child,
+    running: Running,
 }
 
 impl Spinner {
     /// Starts a process in the caller's cgroup, for one CPU, that spins after SIGCONT; `prefix` is
     /// a command that runs the command after it.
     pub(crate) fn start(cpu: u32, prefix: &[&str]) -> Self {
-        let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$@\"", "sh"]);
-        let words: Vec<_> = prefix.iter().chain(&SPIN).map(|&word| word.to_owned()).collect();
-        Self::spawn(command, cpu, &words)
+        let prefix = prefix.iter().map(|&word| word.to_owned());
+        let words: Vec<_> = prefix.chain(spin_words()).collect();
+        Self::spawn(Command::new("taskset"), cpu, &words)
     }
 
+    /// `command` runs taskset.
     fn spawn(mut command: Command, cpu: u32, words: &[String]) -> Self {
-        command.args(["taskset", &format!("{:x}", 1 << cpu)]).args(words);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let spinner = Self { child: command.spawn().unwrap() };
+        command.arg(format!("{:x}", 1 << cpu)).args(words);
+        let running = Running::start(command, |line| line == READY).0;
+        let mut spinner = Self { running };
+        spinner.signal(Signal::STOP);
         spinner.wait_until_stopped();
+        // It reads this when it continues.
+        spinner.running.go();
         spinner
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
+        kill_process(self.running.process(), signal).unwrap();
     }
 
     fn wait_until_stopped(&self) {
-        let path = format!("/proc/{}/stat", self.child.id());
+        let path = format!("/proc/{}/stat", self.running.pid());
         let deadline = Instant::now() + TIMEOUT;
         while !fs::read_to_string(&path).unwrap().contains(") T ") {
             assert!(Instant::now() < deadline, "{path}: not stopped");
@@ -361,7 +351,7 @@ impl Spinner {
     /// Sum over all its threads.
     pub(crate) fn schedstat(&self) -> TaskSchedstat {
         let mut sum = TaskSchedstat::default();
-        for task in fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap() {
+        for task in fs::read_dir(format!("/proc/{}/task", self.running.pid())).unwrap() {
             let time =
                 TaskSchedstat::parse(&fs::read(task.unwrap().path().join("schedstat")).unwrap())
                     .unwrap();
@@ -369,13 +359,6 @@ impl Spinner {
             sum.run_delay_ns += time.run_delay_ns;
         }
         sum
-    }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -8,7 +8,6 @@
 
 mod accuracy;
 mod budget;
-mod cgroup;
 mod degrade;
 mod lab;
 mod migration;

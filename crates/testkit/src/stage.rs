@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::cgroup::Cgroup;
-use super::tree::remove_all;
+use crate::Cgroup;
+use crate::removal::{PAUSE, remove_each};
+
+/// Maximum time until this process and its agents are back where they were.
+const LEAVING: Duration = Duration::from_secs(10);
 
 struct Stage {
     cgroup: Cgroup,
@@ -26,16 +29,21 @@ fn lock() -> MutexGuard<'static, Option<(Stage, usize)>> {
 }
 
 /// While it exists, this process is on its stage.
-pub(crate) struct OnStage(());
+#[derive(Debug)]
+pub struct OnStage(());
 
 impl OnStage {
-    pub(crate) fn enter() -> Self {
+    /// Moves this process to its stage, if it is not there yet.
+    #[must_use]
+    pub fn enter() -> Self {
         lock().get_or_insert_with(|| (Stage::enter(), 0)).1 += 1;
         Self(())
     }
 
-    pub(super) fn cgroup(&self) -> Cgroup {
-        lock().as_ref().unwrap().0.cgroup.clone()
+    /// The cgroup that comes before everything else.
+    #[must_use]
+    pub fn cgroup(&self) -> Cgroup {
+        lock().as_ref().expect("this process is on its stage").0.cgroup.clone()
     }
 }
 
@@ -55,11 +63,12 @@ impl Stage {
     fn enter() -> Self {
         let name = format!("cpuwarden-it-{}", std::process::id());
         let before = Cgroup::of_this_process().procs();
-        let cgroup = Cgroup::create(name.into());
+        let cgroup = Cgroup::create(name);
         let stage = Self { runner: cgroup.existing_child("runner"), cgroup, before };
         stage.cgroup.set_highest_weight();
         let runner = stage.cgroup.child("runner");
-        fs::write(runner.procs(), std::process::id().to_string()).unwrap();
+        fs::write(runner.procs(), std::process::id().to_string())
+            .unwrap_or_else(|error| panic!("{}: {error}", runner.procs().display()));
         stage
     }
 
@@ -73,19 +82,17 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + LEAVING;
         // Not with the processes in it: this is one of them, and other tests may start more.
-        remove_all(&self.runner, |directory| {
+        remove_each(&self.runner, |directory| {
             loop {
                 self.leave();
                 match fs::remove_dir(directory) {
-                    Err(_) if Instant::now() < deadline => {
-                        std::thread::sleep(Duration::from_millis(5));
-                    }
+                    Err(_) if Instant::now() < deadline => std::thread::sleep(PAUSE),
                     done => return done,
                 }
             }
         });
-        remove_all(&self.cgroup, |directory| fs::remove_dir(directory));
+        remove_each(&self.cgroup, |directory| fs::remove_dir(directory));
     }
 }
