@@ -2,6 +2,7 @@
 //! test needs its own process, because it counts every allocation and resets the kernel's
 //! high-water mark.
 
+#[path = "it/support/mod.rs"]
 mod support;
 #[path = "../../kubepods/tests/support/synthetic.rs"]
 mod synthetic;

@@ -1,15 +1,11 @@
 //! Results of usage traces for windows of one second.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
-mod support;
-
+use crate::support::{MS, window};
 use analysis::{
     CandidateLimit, Count, History, READ_EVERY_NS, READINGS, Replay, UsageTrace, UsageTraces,
     Window,
 };
 use api::{LimitAdvice, OBJECTIVE};
-use support::{MS, window};
 
 /// CPU time used by a thread at a time, if it runs for `cpu_ms` at the start of each interval of
 /// `every_ms`.

@@ -7,8 +7,8 @@ use placement::{Class, Current, Holding, Plan, PlanError, Pod, Reason, ResourceS
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use crate::machine::any_machine;
-use crate::world::{Event, World, any_asks, any_event, any_world};
+use super::machine::any_machine;
+use super::world::{Event, World, any_asks, any_event, any_world};
 
 type Checked = Result<(), TestCaseError>;
 
@@ -90,7 +90,7 @@ fn is_squeezed(world: &World, usable: &CpuSet) -> bool {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(96))]
+    #![proptest_config(super::cases(96))]
 
     #[test]
     fn exclusive_sets_are_disjoint_and_the_pools_keep_off_them(

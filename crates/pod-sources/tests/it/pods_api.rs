@@ -1,7 +1,6 @@
 //! The Pods API socket: a watch instead of polls, and the fallback when it breaks.
 
-mod support;
-
+use crate::support::{Node, down, node, status, up, within};
 use bytes::Bytes;
 use kubelet_stub::grpc::PodsApiStub;
 use kubelet_stub::grpc::core_v1::{
@@ -12,11 +11,10 @@ use kubelet_stub::grpc::pods_v1alpha1::ListPodsResponse;
 use kubepods::Lookup;
 use pod_sources::{PodSource, Pods, SourceName};
 use prost::Message;
-use support::{Node, down, node, status, up, within};
 use tonic::Code;
 
 const SOURCE: SourceName = SourceName::PodsApi;
-const RECORDED: &[u8] = include_bytes!("../../kubepods/tests/data/kubelet-1.32-pods.pb");
+const RECORDED: &[u8] = include_bytes!("../../../kubepods/tests/data/kubelet-1.32-pods.pb");
 
 fn recorded() -> Vec<Bytes> {
     ListPodsResponse::decode(RECORDED).expect("the recording is a response").pods

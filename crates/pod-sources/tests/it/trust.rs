@@ -1,13 +1,11 @@
 //! Certificates accepted as the kubelet's: real TLS with a kubelet that signs its own certificate.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use crate::support::{self, Node, down, node, up, within};
 use kubelet_stub::CertificateKind;
 use pod_sources::{ConfigError, PodService, SourceName, copy_certificate};
-use support::{Node, down, node, up, within};
 use tls_client::SettingError;
 
 /// A node whose kubelet serves a self-signed certificate, trusted only through its file on the

@@ -6,8 +6,8 @@ use kubepods::model::{ContainerKind, ContainerState, Owner, Phase, Pod, Resize};
 use kubepods::path::QosClass;
 use kubepods::{DecodeError, read_pod_list};
 
-const KUBELET: &[u8] = include_bytes!("data/kubelet-1.32-pods.json");
-const MIRROR: &[u8] = include_bytes!("data/apiserver-1.32-mirror-pod.json");
+const KUBELET: &[u8] = include_bytes!("../data/kubelet-1.32-pods.json");
+const MIRROR: &[u8] = include_bytes!("../data/apiserver-1.32-mirror-pod.json");
 
 fn recorded(name: &str) -> Arc<Pod> {
     let pods = read_pod_list(KUBELET).expect("the recording is a list");

@@ -1,13 +1,11 @@
 //! The pod-resources socket: exclusive CPUs, and all its failures.
 
-mod support;
-
+use crate::support::{self, Node, down, node, one_pod, status, up, within};
 use kubelet_stub::grpc::PodResourcesStub;
 use kubelet_stub::grpc::podresources_v1::{
     ClaimResource, ContainerDevices, ContainerResources, DynamicResource, PodResources,
 };
 use pod_sources::{Pods, SourceName};
-use support::{Node, down, node, one_pod, status, up, within};
 use tonic::Code;
 
 const SOURCE: SourceName = SourceName::PodResources;

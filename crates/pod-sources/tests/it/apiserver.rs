@@ -1,20 +1,18 @@
 //! The API server as a source: content and rate of the requests, and behavior of the watch with
 //! typical API server faults.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Node, down, node, status, up, within};
 use kubelet_stub::apiserver::ApiServerStub;
 use kubepods::Lookup;
 use pod_sources::{ConfigError, PodService, PodSource, Pods, SourceName};
 use serde_json::{Value, json};
-use support::{Node, down, node, status, up, within};
 use tls_client::SettingError;
 use tokio::runtime::Handle;
 
 const SOURCE: SourceName = SourceName::ApiServer;
-const MIRROR: &[u8] = include_bytes!("../../kubepods/tests/data/apiserver-1.32-mirror-pod.json");
+const MIRROR: &[u8] = include_bytes!("../../../kubepods/tests/data/apiserver-1.32-mirror-pod.json");
 
 fn pod(uid: &str, id: &str) -> Value {
     json!({

@@ -1,16 +1,12 @@
 //! Vectors and properties of the replay.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
-mod support;
-
+use crate::support::{MS, window};
 use analysis::{
     CandidateLimit, Count, History, LIMITS_CORES, READ_EVERY_NS, READINGS, Replay, UsageTrace,
     UsageTraces, Window,
 };
 use api::{CpuAdvice, OBJECTIVE};
 use proptest::prelude::*;
-use support::{MS, window};
 
 /// A two-second trace of evenly spread use, in milliseconds per second.
 fn steady_trace(used_ms: u64) -> UsageTrace {

@@ -1,14 +1,12 @@
 //! Faults of a kubelet: the last names stay, the status reports the fault, nothing is blocked, and
 //! the same service recovers by itself.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Node, RECORDED, TIMEOUT, down, node, one_pod, status, up, within};
 use kubelet_stub::{CertificateKind, Fault, Grant};
 use kubepods::Lookup;
 use pod_sources::{Pods, SourceName};
-use support::{Node, RECORDED, TIMEOUT, down, node, one_pod, status, up, within};
 
 const UID: &str = "ce091e71-5646-4d84-b82c-13ac3f52f67c";
 const ID: &str = "383030601a2c92853083775b11ef2ca736bc5234c5a3f1c0a2382f3a4c8f2d23";

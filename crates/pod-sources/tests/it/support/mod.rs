@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const RECORDED: &[u8] =
-    include_bytes!("../../../kubepods/tests/data/kubelet-1.32-pods.json");
+    include_bytes!("../../../../kubepods/tests/data/kubelet-1.32-pods.json");
 
 pub(crate) struct Node {
     pub(crate) stub: KubeletStub,

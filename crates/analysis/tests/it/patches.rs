@@ -1,7 +1,5 @@
 //! Bounds on patches, over random containers.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use analysis::{
     Facts, LEAST_REQUEST_CORES, LEAST_REQUEST_PART, PodQuota, REQUEST_AFTER_SECONDS, Spec,
     findings, memory_advice,

@@ -9,7 +9,7 @@ use placement::{
 };
 use proptest::prelude::*;
 
-use crate::machine::{Machine, any_grid, any_machine, shuffled};
+use super::machine::{Machine, any_grid, any_machine, shuffled};
 
 fn any_bind() -> impl Strategy<Value = Bind> {
     (prop::sample::select(&[BindPolicy::FullPcpus, BindPolicy::SpreadByPcpus]), any::<bool>())
@@ -85,7 +85,7 @@ fn shape(topology: &Topology, cpus: &CpuSet) -> Vec<Vec<Vec<usize>>> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(256))]
+    #![proptest_config(super::cases(256))]
 
     #[test]
     fn a_set_has_the_size_and_the_required_shape_or_there_is_none(

@@ -8,9 +8,9 @@ use placement::{Plan, Step, drain_steps, widen_steps};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-use crate::sim::ROOT;
-use crate::stage::Stage;
-use crate::world::{Event, World, any_event, any_world};
+use super::sim::ROOT;
+use super::stage::Stage;
+use super::world::{Event, World, any_event, any_world};
 
 type Checked = Result<(), TestCaseError>;
 
@@ -59,7 +59,7 @@ fn play(
 }
 
 proptest! {
-    #![proptest_config(crate::cases(96))]
+    #![proptest_config(super::cases(96))]
 
     #[test]
     fn no_step_lets_another_class_onto_a_granted_cpu_or_is_rejected(

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kubepods::model::Pod;
 use kubepods::{Lookup, PodIndex, read_pod_list};
 
-const KUBELET: &[u8] = include_bytes!("data/kubelet-1.32-pods.json");
-const MIRROR: &[u8] = include_bytes!("data/apiserver-1.32-mirror-pod.json");
+const KUBELET: &[u8] = include_bytes!("../data/kubelet-1.32-pods.json");
+const MIRROR: &[u8] = include_bytes!("../data/apiserver-1.32-mirror-pod.json");
 
 fn index(list: &[u8]) -> PodIndex {
     let pods = read_pod_list(list).expect("a list");

@@ -1,11 +1,9 @@
 //! The kubelet's HTTPS and read-only ports without faults: requests, credentials and results.
 
-mod support;
-
+use crate::support::{self, node, one_pod, status, within};
 use kubelet_stub::Grant;
 use kubepods::{Lookup, Reported};
 use pod_sources::{ClientCertificate, ConfigError, PodService, PodSource, SourceName};
-use support::{node, one_pod, status, within};
 use tls_client::SettingError;
 use tokio::runtime::Handle;
 

@@ -8,8 +8,8 @@ use placement::{
     Cgroup, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Step, Transition, Uid, write_steps,
 };
 
-use crate::sim::{Kernel, ROOT};
-use crate::world::{Event, World};
+use super::sim::{Kernel, ROOT};
+use super::world::{Event, World};
 
 #[derive(Clone)]
 pub(crate) struct Stage {

@@ -7,7 +7,7 @@ use placement::{
 };
 use proptest::prelude::*;
 
-use crate::machine::{Machine, any_machine};
+use super::machine::{Machine, any_machine};
 
 #[derive(Debug, Clone)]
 pub(crate) struct World {

@@ -1,0 +1,10 @@
+//! Rules, replay and patches.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod findings;
+mod patches;
+mod pod_quota;
+mod replay;
+mod support;
+mod usage_trace;

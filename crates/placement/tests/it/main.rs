@@ -1,0 +1,6 @@
+//! The allocator, plans and steps; the vectors are a target of their own.
+
+mod contract;
+mod invariants;
+mod plan;
+mod steps;
