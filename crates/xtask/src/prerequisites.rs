@@ -190,12 +190,6 @@ pub const PREREQUISITES: &[Prerequisite] = &[
         task: Task::Test,
     },
     Prerequisite {
-        probe: &["openssl", "version"],
-        provider: Package("openssl"),
-        purpose: "makes the cluster's certificates",
-        task: Task::Test,
-    },
-    Prerequisite {
         probe: &["ip", "-V"],
         provider: Package("iproute2"),
         purpose: "makes the networks of tests and of the cluster",

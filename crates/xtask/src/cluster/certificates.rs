@@ -1,4 +1,6 @@
-//! Certificates of a cluster, by openssl(1): an authority, the API server's, and one per client.
+//! Certificates of a cluster: an authority, the API server's, and one per client.
+//!
+//! The program of the install tests makes them, so that this library needs no cryptography.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,19 +9,74 @@ use super::network::{API_SERVICE_ADDRESS, HOST_ADDRESS, NODE_NAME};
 use super::{ClusterError, write};
 use crate::process;
 
+/// Names to the program that makes the certificates the directory for `NAME.crt` and `NAME.key`.
+pub const DIRECTORY: &str = "CPUWARDEN_CLUSTER_CERTIFICATES";
+/// The ignored test that makes them.
+const MAKE: &str = "certificates::make";
+
+/// What a certificate is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// Signs those of servers and clients.
+    Authority,
+    /// A server with these names and addresses, signed by the authority.
+    Server(Vec<String>),
+    /// A client, signed by the authority.
+    Client,
+    /// A key of the cluster, signed by itself.
+    Key,
+}
+
+/// A certificate to make, with its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Name of its files.
+    pub name: &'static str,
+    /// `O` of the subject: the group of a client.
+    pub organization: Option<&'static str>,
+    /// `CN` of the subject: the user of a client.
+    pub common_name: String,
+    /// What it is for.
+    pub purpose: Purpose,
+}
+
+/// All certificates of a cluster, the authority first. RBAC's default roles and bindings go by the
+/// subjects of the clients.
+pub fn wanted() -> Vec<Wanted> {
+    let one = |name, organization, common_name: &str, purpose| Wanted {
+        name,
+        organization,
+        common_name: common_name.to_owned(),
+        purpose,
+    };
+    let client = |name, organization, user: &str| one(name, organization, user, Purpose::Client);
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "localhost",
+        "127.0.0.1",
+        HOST_ADDRESS,
+        API_SERVICE_ADDRESS,
+    ];
+    let server = Purpose::Server(names.map(str::to_owned).into());
+    let [manager, scheduler] = ["kube-controller-manager", "kube-scheduler"];
+    vec![
+        one("ca", None, "kubernetes", Purpose::Authority),
+        one("kube-apiserver", None, "kube-apiserver", server),
+        one("service-accounts", None, "service-accounts", Purpose::Key),
+        client("admin", Some("system:masters"), "admin"),
+        client(manager, None, &format!("system:{manager}")),
+        client(scheduler, None, &format!("system:{scheduler}")),
+        client("kubelet", Some("system:nodes"), &format!("system:node:{NODE_NAME}")),
+    ]
+}
+
 /// Directory of a cluster's certificates: `NAME.crt`, `NAME.key` and, for clients,
 /// `NAME.kubeconfig`.
 pub(super) struct Certificates {
     directory: PathBuf,
 }
-
-/// Name and subject of each client. RBAC's default roles and bindings go by these subjects.
-const CLIENTS: [(&str, &str); 4] = [
-    ("admin", "/O=system:masters/CN=admin"),
-    ("kube-controller-manager", "/CN=system:kube-controller-manager"),
-    ("kube-scheduler", "/CN=system:kube-scheduler"),
-    ("kubelet", "/O=system:nodes/CN=system:node:"),
-];
 
 impl Certificates {
     /// The certificates that another process has made in `directory`.
@@ -27,29 +84,15 @@ impl Certificates {
         Self { directory: directory.to_owned() }
     }
 
-    /// Makes all certificates of a cluster.
-    pub(super) fn create(directory: &Path) -> Result<Self, ClusterError> {
-        let this = Self { directory: directory.to_owned() };
+    /// Makes all certificates of a cluster. `tests`: the program of the install tests.
+    pub(super) fn create(directory: &Path, tests: &Path) -> Result<Self, ClusterError> {
+        let this = Self::existing(directory);
         std::fs::create_dir_all(directory).map_err(ClusterError::io(directory))?;
-        this.make(
-            "ca",
-            "/CN=kubernetes",
-            &["-addext", "keyUsage=critical,keyCertSign,digitalSignature"],
-        )?;
-        let names = format!(
-            "subjectAltName=DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:localhost,\
-             IP:127.0.0.1,IP:{HOST_ADDRESS},IP:{API_SERVICE_ADDRESS}"
-        );
-        this.issue("kube-apiserver", "/CN=kube-apiserver", &["-addext", &names])?;
-        this.make("service-accounts", "/CN=service-accounts", &[])?;
-        for (name, subject) in CLIENTS {
-            let subject = if subject.ends_with(':') {
-                format!("{subject}{NODE_NAME}")
-            } else {
-                subject.to_owned()
-            };
-            this.issue(name, &subject, &["-addext", "extendedKeyUsage=clientAuth"])?;
-            write(&this.path(name, "kubeconfig"), this.kubeconfig(name)?)?;
+        let mut make = Command::new(tests);
+        make.args(["--exact", MAKE, "--ignored"]).env(DIRECTORY, directory);
+        process::output_of(&mut make)?;
+        for client in wanted().iter().filter(|one| one.purpose == Purpose::Client) {
+            write(&this.path(client.name, "kubeconfig"), this.kubeconfig(client.name)?)?;
         }
         Ok(this)
     }
@@ -57,38 +100,6 @@ impl Certificates {
     /// Path of a file, such as `ca.crt`.
     pub(super) fn path(&self, name: &str, extension: &str) -> PathBuf {
         self.directory.join(format!("{name}.{extension}"))
-    }
-
-    fn issue(&self, name: &str, subject: &str, extra: &[&str]) -> Result<(), ClusterError> {
-        let (certificate, key) = (self.path("ca", "crt"), self.path("ca", "key"));
-        let authority =
-            ["-CA", &certificate.display().to_string(), "-CAkey", &key.display().to_string()]
-                .map(str::to_owned);
-        let authority: Vec<_> = authority.iter().map(String::as_str).collect();
-        self.make(
-            name,
-            subject,
-            &[&authority, extra, &["-addext", "basicConstraints=critical,CA:FALSE"]].concat(),
-        )
-    }
-
-    fn make(&self, name: &str, subject: &str, extra: &[&str]) -> Result<(), ClusterError> {
-        let mut openssl = Command::new("openssl");
-        openssl.args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "30",
-        ]);
-        openssl.args(["-subj", subject]).args(extra);
-        openssl.arg("-keyout").arg(self.path(name, "key")).arg("-out").arg(self.path(name, "crt"));
-        process::output_of(&mut openssl)?;
-        Ok(())
     }
 
     /// A kubeconfig with its files inside, so that it works on the node too.
@@ -111,27 +122,5 @@ contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
 current-context: c
 "
         ))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_authority_signs_the_api_server_and_every_client() {
-        let directory = tempfile::tempdir().unwrap();
-        let certificates = Certificates::create(directory.path()).unwrap();
-        for name in ["kube-apiserver", "admin", "kubelet"] {
-            let mut verify = Command::new("openssl");
-            verify.arg("verify").arg("-CAfile").arg(certificates.path("ca", "crt"));
-            process::output_of(verify.arg(certificates.path(name, "crt"))).unwrap();
-        }
-        let mut subject = Command::new("openssl");
-        subject
-            .args(["x509", "-noout", "-subject", "-in"])
-            .arg(certificates.path("kubelet", "crt"));
-        let subject = String::from_utf8(process::output_of(&mut subject).unwrap()).unwrap();
-        assert_eq!(subject.trim(), "subject=O = system:nodes, CN = system:node:node");
     }
 }

@@ -8,14 +8,14 @@
 
 mod binaries;
 mod cache;
-mod certificates;
+pub mod certificates;
 mod control_plane;
 mod disk;
 mod guest;
 mod images;
-mod install_tests;
 mod namespace;
 mod network;
+pub mod pods;
 mod recording;
 mod release;
 mod session;
@@ -25,7 +25,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+pub use network::NODE_NAME;
 pub use release::Release;
+pub use session::{Cluster, ONLY, wait_until};
 
 use crate::image::ImageError;
 use crate::make_once::FileError;
@@ -33,6 +35,7 @@ use crate::node::NodeError;
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::CommandError;
 use crate::qemu::CpuTopology;
+use crate::test_run::{self, TargetsError};
 use crate::tools::{self, ToolError};
 
 /// An error of building, starting or using a cluster.
@@ -50,6 +53,9 @@ pub enum ClusterError {
     /// A failed build of the agent's image.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// A failed build of the install tests.
+    #[error(transparent)]
+    Tests(#[from] TargetsError),
     /// A missing kernel.
     #[error(transparent)]
     Node(#[from] NodeError),
@@ -73,7 +79,8 @@ impl From<FileError> for ClusterError {
 }
 
 impl ClusterError {
-    fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    /// The error of a file or directory.
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
@@ -96,12 +103,17 @@ pub struct Options {
 /// # Errors
 /// A missing tool, with its package; a failed download or build.
 pub fn build(options: &Options) -> Result<(), ClusterError> {
+    prepare(options).map(drop)
+}
+
+/// As [`build`]. Returns the program with the install tests, which also makes the certificates.
+fn prepare(options: &Options) -> Result<PathBuf, ClusterError> {
     check_prerequisites()?;
     guest::kernel()?;
     tools::helm()?;
     disk::node_disk(&options.release)?;
     images::agent(options)?;
-    Ok(())
+    Ok(test_run::build_one("xtask", "install")?)
 }
 
 /// Starts a cluster, runs a command beside it (`kubectl`, `helm` and `in-node` are in its `PATH`),
@@ -110,8 +122,8 @@ pub fn build(options: &Options) -> Result<(), ClusterError> {
 /// # Errors
 /// As for [`build`]; a cluster that does not become ready.
 pub fn run(options: &Options, command: &[OsString]) -> Result<ExitCode, ClusterError> {
-    build(options)?;
-    namespace::enter(|| session::Cluster::start(options)?.run(command))
+    let tests = prepare(options)?;
+    namespace::enter(|| Cluster::start(options, &tests)?.run(command))
 }
 
 /// Starts a cluster, unless this process runs beside one, and runs the install tests in it. Prints
@@ -120,8 +132,8 @@ pub fn run(options: &Options, command: &[OsString]) -> Result<ExitCode, ClusterE
 /// # Errors
 /// As for [`run`]; failed tests.
 pub fn test(options: &Options, only: &[String]) -> Result<ExitCode, ClusterError> {
-    build(options)?;
-    namespace::enter(|| install_tests::run(&session::Cluster::find_or_start(options)?, only))
+    let tests = prepare(options)?;
+    namespace::enter(|| Cluster::find_or_start(options, &tests)?.test(&tests, only))
 }
 
 /// Starts a cluster, unless this process runs beside one, and records its node into a `.tar.gz` for
@@ -130,23 +142,32 @@ pub fn test(options: &Options, only: &[String]) -> Result<ExitCode, ClusterError
 /// # Errors
 /// As for [`run`]; a recording that is not complete.
 pub fn record(options: &Options, archive: &Path) -> Result<ExitCode, ClusterError> {
-    build(options)?;
-    namespace::enter(|| recording::record(&session::Cluster::find_or_start(options)?, archive))
+    let tests = prepare(options)?;
+    namespace::enter(|| recording::record(&Cluster::find_or_start(options, &tests)?, archive))
 }
 
 fn check_prerequisites() -> Result<(), ClusterError> {
-    if !crate::test_run::is_root() {
+    if !test_run::is_root() {
         let text = "must be run as root: it makes namespaces, a network device and a file system with devices";
         return Err(ClusterError::Unexpected(text.into()));
     }
     let tasks = [Task::Cluster, Task::Node, Task::Image];
-    let commands = ["cc", "openssl"];
-    Ok(prerequisites::check(|tool| {
-        tasks.contains(&tool.task) || commands.contains(&tool.probe[0])
-    })?)
+    Ok(prerequisites::check(|tool| tasks.contains(&tool.task) || tool.probe[0] == "cc")?)
 }
 
-fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), ClusterError> {
+/// Fails with a text unless a condition holds.
+///
+/// # Errors
+/// The text.
+pub fn ensure(condition: bool, text: impl FnOnce() -> String) -> Result<(), ClusterError> {
+    if condition { Ok(()) } else { Err(ClusterError::Unexpected(text())) }
+}
+
+/// Writes a file, with its directories.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), ClusterError> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(ClusterError::io(parent))?;
     }

@@ -11,7 +11,7 @@ pub(super) const HOST_ADDRESS: &str = "10.100.0.1";
 /// Address of the node.
 pub(super) const NODE_ADDRESS: &str = "10.100.0.2";
 /// Name of the node.
-pub(super) const NODE_NAME: &str = "node";
+pub const NODE_NAME: &str = "node";
 /// Addresses of pods. This side has a route to them, as the control plane has in a real cluster.
 pub(super) const POD_NETWORK: &str = "10.200.0.0/24";
 /// Addresses of Services. The first is the API server's, and is an address of this side: no

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use serde_json::Value;
 
 use super::session::Cluster;
-use super::{ClusterError, install_tests, write};
+use super::{ClusterError, pods, write};
 use crate::process;
 
 const SCRIPT: &str = include_str!("guest/record.sh");
@@ -33,7 +33,7 @@ const ANSWERS: [(&str, &str); 5] = [
 pub(super) fn record(cluster: &Cluster, archive: &Path) -> Result<ExitCode, ClusterError> {
     let name = archive.file_name().and_then(|name| name.to_str()?.strip_suffix(".tar.gz"));
     let name = name.ok_or_else(|| unexpected(format!("{}: not NAME.tar.gz", archive.display())))?;
-    install_tests::ensure_pods(cluster)?;
+    pods::ensure_pods(cluster)?;
     let parent = cluster.work().join("recording");
     let directory = parent.join(name);
     fs::create_dir_all(&directory).map_err(ClusterError::io(&directory))?;

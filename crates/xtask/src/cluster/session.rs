@@ -10,7 +10,7 @@ use super::certificates::Certificates;
 use super::control_plane::{AUDIT_LOG, ControlPlane};
 use super::guest::{self, Guest};
 use super::network::NODE_NAME;
-use super::{ClusterError, Options, Release, binaries, install_tests, namespace, network};
+use super::{ClusterError, Options, Release, binaries, namespace, network, pods};
 use crate::prerequisites::write_executable;
 use crate::{process, tools};
 use serde_json::Value;
@@ -19,9 +19,9 @@ use serde_json::Value;
 const NODE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A running cluster. Ends on drop.
-pub(super) struct Cluster {
+pub struct Cluster {
     /// Kubernetes release of all its parts.
-    pub(super) release: Release,
+    release: Release,
     programs: PathBuf,
     certificates: Certificates,
     work: PathBuf,
@@ -33,30 +33,54 @@ pub(super) struct Cluster {
 const PKI: &str = "pki";
 const CONTROL_PLANE: &str = "control-plane";
 
-/// Names the directory of the cluster's files to commands that run beside it.
+/// Name the directory of the cluster's files and its release to commands that run beside it.
 const WORK: &str = "CPUWARDEN_CLUSTER_WORK";
+const RELEASE: &str = "CPUWARDEN_CLUSTER_RELEASE";
+
+/// Names the install tests to run, separated by commas; all without it.
+pub const ONLY: &str = "CPUWARDEN_CLUSTER_TESTS";
 
 impl Cluster {
-    /// The cluster of `cluster run`, in a command that runs beside it; else starts one.
-    pub(super) fn find_or_start(options: &Options) -> Result<Self, ClusterError> {
-        let Some(work) = std::env::var_os(WORK).map(PathBuf::from) else {
-            return Self::start(options);
-        };
-        let certificates = Certificates::existing(&work.join(PKI));
-        let programs = binaries::kubernetes(&options.release)?;
-        Ok(Self { release: options.release, programs, certificates, work, _running: None })
+    /// The cluster beside which this process runs.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn beside() -> Result<Self, ClusterError> {
+        let release = std::env::var(RELEASE).ok().and_then(|text| text.parse().ok());
+        let found = release.and_then(|release| Self::existing(release).transpose());
+        found.unwrap_or_else(|| {
+            let text = "not beside a cluster: run `cargo xtask cluster test`";
+            Err(ClusterError::Unexpected(text.into()))
+        })
     }
 
-    /// Starts control plane and node, and waits until the node is Ready.
-    pub(super) fn start(options: &Options) -> Result<Self, ClusterError> {
+    /// The cluster of `cluster run`, in a command that runs beside it; `None` in others.
+    fn existing(release: Release) -> Result<Option<Self>, ClusterError> {
+        let Some(work) = std::env::var_os(WORK).map(PathBuf::from) else { return Ok(None) };
+        let certificates = Certificates::existing(&work.join(PKI));
+        let programs = binaries::kubernetes(&release)?;
+        Ok(Some(Self { release, programs, certificates, work, _running: None }))
+    }
+
+    /// The cluster of `cluster run`, in a command that runs beside it; else starts one.
+    pub(super) fn find_or_start(options: &Options, tests: &Path) -> Result<Self, ClusterError> {
+        match Self::existing(options.release)? {
+            Some(cluster) => Ok(cluster),
+            None => Self::start(options, tests),
+        }
+    }
+
+    /// Starts control plane and node, and waits until the node is Ready. `tests`: the program that
+    /// makes the certificates.
+    pub(super) fn start(options: &Options, tests: &Path) -> Result<Self, ClusterError> {
         network::set_up()?;
         let work = namespace::work_directory()?;
-        let certificates = Certificates::create(&work.join(PKI))?;
+        let certificates = Certificates::create(&work.join(PKI), tests)?;
         let programs = binaries::kubernetes(&options.release)?;
         let start = Instant::now();
         let control_plane =
             ControlPlane::start(&programs, &certificates, &work.join(CONTROL_PLANE))?;
-        let manifests = install_tests::static_pods();
+        let manifests = pods::static_pods();
         let mut node = Guest::start(options, &certificates, &manifests, &work)?;
         await_node(&mut node, start)?;
         let running = Some((control_plane, node));
@@ -64,6 +88,11 @@ impl Cluster {
             Self { release: options.release, programs, certificates, work, _running: running };
         this.await_ready(start)?;
         Ok(this)
+    }
+
+    /// Kubernetes release of all its parts.
+    pub fn release(&self) -> Release {
+        self.release
     }
 
     fn await_ready(&self, start: Instant) -> Result<(), ClusterError> {
@@ -95,8 +124,21 @@ impl Cluster {
         let shell = [std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())];
         let words = if command.is_empty() { &shell[..] } else { command };
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).env("KUBECONFIG", self.kubeconfig()).env("PATH", self.path()?);
-        command.env(WORK, &self.work);
+        command.args(&words[1..]);
+        self.run_beside(command)
+    }
+
+    /// Runs the install tests of this program, or those named.
+    pub(super) fn test(&self, tests: &Path, only: &[String]) -> Result<ExitCode, ClusterError> {
+        let mut command = Command::new(tests);
+        command.args(["--exact", "install", "--ignored", "--nocapture"]);
+        command.env(ONLY, only.join(","));
+        self.run_beside(command)
+    }
+
+    fn run_beside(&self, mut command: Command) -> Result<ExitCode, ClusterError> {
+        command.env("KUBECONFIG", self.kubeconfig()).env("PATH", self.path()?);
+        command.env(WORK, &self.work).env(RELEASE, format!("1.{}", self.release.minor()));
         let status = command.status().map_err(|source| process::start_error(&command, source))?;
         Ok(status
             .code()
@@ -105,12 +147,15 @@ impl Cluster {
     }
 
     /// A program of this cluster's release.
-    pub(super) fn program(&self, name: &str) -> PathBuf {
+    pub fn program(&self, name: &str) -> PathBuf {
         self.programs.join(name)
     }
 
     /// `PATH` with the cluster's kubectl, helm, and `in-node SCRIPT`.
-    pub(super) fn path(&self) -> Result<OsString, ClusterError> {
+    ///
+    /// # Errors
+    /// helm cannot be installed, or the script cannot be written.
+    pub fn path(&self) -> Result<OsString, ClusterError> {
         let bin = self.work.join("bin");
         std::fs::create_dir_all(&bin).map_err(ClusterError::io(&bin))?;
         let script = format!(
@@ -133,21 +178,30 @@ impl Cluster {
     }
 
     /// Runs kubectl as the cluster's administrator. Returns its output.
-    pub(super) fn kubectl(&self, arguments: &[&str]) -> Result<String, ClusterError> {
+    ///
+    /// # Errors
+    /// The failed command, with its output.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         let mut kubectl = Command::new(self.programs.join("kubectl"));
         kubectl.args(arguments).env("KUBECONFIG", self.kubeconfig());
         Ok(String::from_utf8_lossy(&process::output_of(&mut kubectl)?).into_owned())
     }
 
     /// Creates or changes objects.
-    pub(super) fn apply(&self, manifest: &str) -> Result<String, ClusterError> {
+    ///
+    /// # Errors
+    /// The failed command, with its output.
+    pub fn apply(&self, manifest: &str) -> Result<String, ClusterError> {
         let path = self.work.join("manifest.yaml");
         super::write(&path, manifest)?;
         self.kubectl(&["apply", "--filename", &path.display().to_string()])
     }
 
     /// Runs kubectl for a JSON document.
-    pub(super) fn get(&self, arguments: &[&str]) -> Result<Value, ClusterError> {
+    ///
+    /// # Errors
+    /// The failed command, with its output; output that is not JSON.
+    pub fn get(&self, arguments: &[&str]) -> Result<Value, ClusterError> {
         let text = self.kubectl(&[&["get", "--output=json"], arguments].concat())?;
         serde_json::from_str(&text).map_err(|error| {
             ClusterError::Unexpected(format!("kubectl get {arguments:?}: {error}"))
@@ -160,12 +214,15 @@ impl Cluster {
     }
 
     /// Directory of this cluster's files, in memory.
-    pub(super) fn work(&self) -> &Path {
+    pub fn work(&self) -> &Path {
         &self.work
     }
 
     /// Runs helm as the cluster's administrator. Returns its output.
-    pub(super) fn helm(&self, arguments: &[&str]) -> Result<String, ClusterError> {
+    ///
+    /// # Errors
+    /// The failed command, with its output.
+    pub fn helm(&self, arguments: &[&str]) -> Result<String, ClusterError> {
         let mut helm = Command::new(tools::helm()?);
         helm.args(arguments).env("KUBECONFIG", self.kubeconfig());
         for (variable, directory) in [
@@ -179,12 +236,18 @@ impl Cluster {
     }
 
     /// Runs a shell script in the node as root, outside of any pod. Returns its output.
-    pub(super) fn in_node(&self, script: &str) -> Result<String, ClusterError> {
+    ///
+    /// # Errors
+    /// A failed script, with its output.
+    pub fn in_node(&self, script: &str) -> Result<String, ClusterError> {
         guest::in_node(script)
     }
 
     /// The API server's audit log: all requests so far.
-    pub(super) fn audit_log(&self) -> Result<Vec<Value>, ClusterError> {
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn audit_log(&self) -> Result<Vec<Value>, ClusterError> {
         let path = self.work.join(CONTROL_PLANE).join(AUDIT_LOG);
         let text = std::fs::read_to_string(&path).map_err(ClusterError::io(&path))?;
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
@@ -202,7 +265,10 @@ fn await_node(node: &mut Guest, start: Instant) -> Result<(), ClusterError> {
 }
 
 /// Waits until a condition holds. Returns the time it took.
-pub(super) fn wait_until(
+///
+/// # Errors
+/// The condition does not hold in time, or its own error.
+pub fn wait_until(
     what: &str,
     timeout: Duration,
     mut condition: impl FnMut() -> Result<bool, ClusterError>,

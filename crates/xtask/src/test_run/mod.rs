@@ -28,7 +28,8 @@ use beside::{Beside, BesideError};
 use libtest::Summary;
 use priority::Priority;
 use queue::Plan;
-use targets::TargetsError;
+pub use targets::TargetsError;
+pub(crate) use targets::build_one;
 
 /// A part of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -35,8 +35,22 @@ pub enum TargetsError {
 /// # Errors
 /// A failed build.
 pub(super) fn build() -> Result<Vec<Target>, TargetsError> {
+    build_selected(&["--workspace"])
+}
+
+/// Builds one integration test. Returns its program.
+///
+/// # Errors
+/// A failed build.
+pub(crate) fn build_one(package: &str, test: &str) -> Result<PathBuf, TargetsError> {
+    let built = build_selected(&["--package", package, "--test", test])?;
+    let none = || TargetsError::Message(format!("no test {test} of {package}"));
+    built.into_iter().next().map(|target| target.program).ok_or_else(none)
+}
+
+fn build_selected(selection: &[&str]) -> Result<Vec<Target>, TargetsError> {
     let mut command = cargo();
-    command.args(["test", "--locked", "--workspace", "--no-run"]);
+    command.args(["test", "--locked", "--no-run"]).args(selection);
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     let output = command.output().map_err(|source| process::start_error(&command, source))?;
     if !output.status.success() {

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
 use super::agent;
-use super::ensure;
-use super::pods::{items, running_containers};
+use xtask::cluster::ensure;
+use xtask::cluster::pods::{items, running_containers};
+use xtask::cluster::{Cluster, ClusterError, wait_until};
 
 /// Namespace, pod and container.
 type Name = (String, String, String);

@@ -1,13 +1,12 @@
-//! Pods of every kind, beside which the agent is installed.
+//! Pods of every kind, next to which the agent is installed.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
-use super::ensure;
+use super::session::{Cluster, wait_until};
+use super::{ClusterError, ensure};
 
 const IMAGE: &str = "localhost/workload:test";
 /// Maximum time for the workload to start. The node is emulated.
@@ -16,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(900);
 const MIN_PODS: usize = 20;
 
 /// Static pods: file name and manifest.
-pub(in super::super) fn static_pods() -> Vec<(&'static str, String)> {
+pub(super) fn static_pods() -> Vec<(&'static str, String)> {
     ["static-a", "static-b"]
         .map(|name| {
             (name, pod(name, "", &container("main", "sleep 1000000", "{requests: {cpu: 10m}}")))
@@ -27,8 +26,11 @@ pub(in super::super) fn static_pods() -> Vec<(&'static str, String)> {
         .into()
 }
 
-/// Creates the pods, and waits until their containers run.
-pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
+/// Creates the pods, and waits until their containers run. Returns their figures.
+///
+/// # Errors
+/// A pod does not run in time, or a failed command.
+pub fn create(cluster: &Cluster) -> Result<String, ClusterError> {
     // Without its token no pod is admitted.
     wait_until("default service account", TIMEOUT, || {
         Ok(cluster.kubectl(&["get", "serviceaccount", "default"]).is_ok())
@@ -59,7 +61,10 @@ pub(super) fn create(cluster: &Cluster) -> Result<String, ClusterError> {
 }
 
 /// Creates the pods, unless a test has created them in this cluster.
-pub(in super::super) fn ensure_pods(cluster: &Cluster) -> Result<(), ClusterError> {
+///
+/// # Errors
+/// As for [`create`].
+pub fn ensure_pods(cluster: &Cluster) -> Result<(), ClusterError> {
     let exist = items(&cluster.get(&["pods"])?).count() >= MIN_PODS;
     if exist { Ok(()) } else { create(cluster).map(drop) }
 }
@@ -77,7 +82,7 @@ fn debug_container(cluster: &Cluster) -> Result<(), ClusterError> {
 }
 
 /// All containers of a pod that run, of each kind.
-pub(super) fn running_containers(pod: &Value) -> impl Iterator<Item = &str> {
+pub fn running_containers(pod: &Value) -> impl Iterator<Item = &str> {
     let kinds = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     let statuses = kinds.into_iter().filter_map(|kind| pod["status"][kind].as_array()).flatten();
     statuses
@@ -86,7 +91,10 @@ pub(super) fn running_containers(pod: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Id of a pod's only container.
-pub(super) fn container_id(cluster: &Cluster, pod: &str) -> Result<String, ClusterError> {
+///
+/// # Errors
+/// The pod does not exist, or has no container yet.
+pub fn container_id(cluster: &Cluster, pod: &str) -> Result<String, ClusterError> {
     let pod = cluster.get(&["pod", pod])?;
     let id = pod["status"]["containerStatuses"][0]["containerID"].as_str();
     let id = id.and_then(|id| id.strip_prefix("containerd://")).map(str::to_owned);
@@ -94,7 +102,10 @@ pub(super) fn container_id(cluster: &Cluster, pod: &str) -> Result<String, Clust
 }
 
 /// Directory in the node of a pod's only container.
-pub(super) fn container_cgroup(cluster: &Cluster, pod: &str) -> Result<String, ClusterError> {
+///
+/// # Errors
+/// As for [`container_id`]; the container has no cgroup.
+pub fn container_cgroup(cluster: &Cluster, pod: &str) -> Result<String, ClusterError> {
     let id = container_id(cluster, pod)?;
     let script =
         format!("find /sys/fs/cgroup/kubepods.slice -type d -name 'cri-containerd-{id}.scope'");
@@ -104,7 +115,7 @@ pub(super) fn container_cgroup(cluster: &Cluster, pod: &str) -> Result<String, C
 }
 
 /// The items of a list.
-pub(super) fn items(list: &Value) -> impl Iterator<Item = &Value> {
+pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
 }
 
@@ -162,7 +173,7 @@ fn manifests() -> String {
 }
 
 /// A pod with further lines of its spec and its containers.
-pub(super) fn pod(name: &str, extra: &str, containers: &str) -> String {
+pub fn pod(name: &str, extra: &str, containers: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  \
          terminationGracePeriodSeconds: 0\n  enableServiceLinks: false\n  automountServiceAccountToken: false\n{extra}  \
@@ -171,7 +182,7 @@ pub(super) fn pod(name: &str, extra: &str, containers: &str) -> String {
 }
 
 /// A container that runs a shell script.
-pub(super) fn container(name: &str, script: &str, resources: &str) -> String {
+pub fn container(name: &str, script: &str, resources: &str) -> String {
     // An applet of busybox by its name: the image has no other files.
     let script = script.replace("sleep ", "/bin/busybox sleep ");
     format!(

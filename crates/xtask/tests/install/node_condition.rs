@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
+use super::agent;
 use super::audit::{AGENT, requests_of};
-use super::{agent, ensure, pods};
+use xtask::cluster::{Cluster, ClusterError, wait_until};
+use xtask::cluster::{ensure, pods};
 
 /// The condition is about the last minute.
 const TIMEOUT: Duration = Duration::from_secs(300);

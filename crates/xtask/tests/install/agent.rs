@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
-use super::pods::items;
-use crate::image;
-use crate::workspace;
+use xtask::cluster::pods::items;
+use xtask::cluster::{Cluster, ClusterError, wait_until};
+use xtask::image;
+use xtask::workspace;
 
 pub(super) const NAMESPACE: &str = "cpuwarden";
 /// Maximum time for a profile to become Ready.
@@ -24,7 +23,7 @@ fn values(cluster: &Cluster) -> Vec<String> {
         "image.repository=localhost/cpuwarden".to_owned(),
         format!("image.tag={}", image::VERSION),
     ];
-    if !cluster.release.has_fine_grained_authorization() {
+    if !cluster.release().has_fine_grained_authorization() {
         values.push("rbac.nodesProxy=true".into());
     }
     values

@@ -1,9 +1,9 @@
 //! CPUs of containers at their creation, as containerd got them from the agent.
 
-use super::super::ClusterError;
-use super::super::session::Cluster;
 use super::pin::{self, cpu_list};
-use super::{agent, ensure, nri, pods};
+use super::{agent, nri};
+use xtask::cluster::{Cluster, ClusterError};
+use xtask::cluster::{ensure, pods};
 
 const EXCLUSIVE: &str = "placed-lse";
 const SHARED: [&str; 4] = ["placed-0", "placed-1", "placed-2", "placed-3"];

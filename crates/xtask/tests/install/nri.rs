@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
-use super::{agent, ensure, pods};
+use super::agent;
+use xtask::cluster::{Cluster, ClusterError, wait_until};
+use xtask::cluster::{ensure, pods};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 const VALUES: [&str; 2] = ["nri.enabled=true", "nri.injectEnv=annotated"];

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::network::NODE_NAME;
-use super::super::session::{Cluster, wait_until};
-use super::super::{ClusterError, write};
-use super::{agent, ensure, pods};
-use crate::{process, workspace};
+use super::agent;
+use xtask::cluster::{Cluster, ClusterError, NODE_NAME, wait_until, write};
+use xtask::cluster::{ensure, pods};
+use xtask::{process, workspace};
 
 /// Maximum time for two pods to start and get advice, on an emulated node.
 const TIMEOUT: Duration = Duration::from_secs(600);

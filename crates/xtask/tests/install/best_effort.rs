@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
 use super::agent::{self, NAMESPACE};
-use super::{ensure, pods};
+use xtask::cluster::{Cluster, ClusterError, wait_until};
+use xtask::cluster::{ensure, pods};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 const BUSY: &str = "while true; do true; done";

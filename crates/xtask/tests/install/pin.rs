@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
 use super::agent;
-use super::ensure;
-use super::pods::{container, pod};
+use xtask::cluster::ensure;
+use xtask::cluster::pods::{container, pod};
+use xtask::cluster::{Cluster, ClusterError, wait_until};
 
 /// Pods that ask for CPUs of their own, with their class.
 const EXCLUSIVE: [(&str, &str); 2] = [("exclusive-lsr", "LSR"), ("exclusive-lse", "LSE")];

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::super::ClusterError;
-use super::super::session::Cluster;
-use super::ensure;
+use xtask::cluster::ensure;
+use xtask::cluster::{Cluster, ClusterError};
 
 pub(super) const AGENT: &str = "system:serviceaccount:cpuwarden:cpuwarden";
 

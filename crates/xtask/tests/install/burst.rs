@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
-use super::{agent, ensure, pods};
+use super::agent;
+use xtask::cluster::{Cluster, ClusterError, wait_until};
+use xtask::cluster::{ensure, pods};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
 const POD: &str = "bursting";

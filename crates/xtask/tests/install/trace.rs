@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
 use super::agent;
-use super::ensure;
+use xtask::cluster::ensure;
+use xtask::cluster::{Cluster, ClusterError, wait_until};
 
 /// Maximum time for the trace to attach, on an emulated node.
 const TIMEOUT: Duration = Duration::from_secs(180);

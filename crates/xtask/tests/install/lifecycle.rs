@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::ClusterError;
-use super::super::session::{Cluster, wait_until};
 use super::agent::{self, NAMESPACE};
-use super::{ensure, pin};
+use super::pin;
+use xtask::cluster::ensure;
+use xtask::cluster::{Cluster, ClusterError, wait_until};
 
 /// The new pod of an upgrade takes the pins up, as does that of a rollback. Counters begin again,
 /// as documented.
