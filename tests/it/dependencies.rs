@@ -58,6 +58,32 @@ fn fixed_libraries_are_in_the_product() {
     }
 }
 
+/// Crates that know the place of the node's `/proc`: they open its files, or give it to one of these
+/// that does. The binary configures them.
+const KNOW_PROC: [&str; 8] = [
+    "advisor",
+    "cgroupfs",
+    "cpuwarden",
+    "node-commands",
+    "pinning",
+    "runtimes",
+    "sampler",
+    "yielding",
+];
+
+#[test]
+fn metrics_history_and_views_open_no_file_of_proc() {
+    let packages = packages();
+    let product = packages.iter().filter(|package| package["name"] != "xtask");
+    let knowing = product.filter(|package| {
+        let source = Sources::of(package).normal;
+        ["proc_root", "procfs::"].iter().any(|word| source.contains(word))
+    });
+    let mut names: Vec<_> = knowing.map(|package| package["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, KNOW_PROC);
+}
+
 #[test]
 fn generated_code_is_all_that_uses_the_exceptions() {
     for (krate, name) in GENERATED {
