@@ -76,7 +76,8 @@ fn every_container_is_named_and_nothing_else_is_exported() {
 fn every_container_has_its_usage() {
     for Page { recording, exposition } in &*PAGES {
         let usage = exposition.with_prefix("cpuwarden_container_cpu_usage_seconds_total");
-        let with_usage: BTreeSet<_> = usage.map(|sample| sample.label("container").to_owned()).collect();
+        let with_usage: BTreeSet<_> =
+            usage.map(|sample| sample.label("container").to_owned()).collect();
         let expected = containers_with_a_cgroup(&recording.path);
         assert_eq!(
             with_usage,

