@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use advisor::Advisor;
 use anyhow::Context;
@@ -14,11 +13,11 @@ use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
 use metrics::{AgentMetrics, Build, Exposition};
 use pinning::{Admission, PinningThread};
 use pod_sources::{PodService, Pods};
-use reporting::{EventSender, Events, NodeCondition};
+use reporting::{EventSender, Events};
 use sampler::Sampler;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
+use timeline::Timeline;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinHandle;
 use watchdog::errors::chain;
 use watchdog::{JoinedThread, Part, Watchdog, Worker, keep_running};
 use yielding::Resizes;
@@ -27,47 +26,31 @@ use crate::check::{Checked, check};
 use crate::claims::Claims;
 use crate::config::{ActingMode, Config, NriMode};
 use crate::exit::Failure;
+use crate::parts::RunningParts;
 use crate::status::Status;
 use crate::ui::History;
 use crate::{condition, interference, recorder, sampling, trace};
 
-/// Maximum time for open scrapes to end after a signal.
-const DRAIN: Duration = Duration::from_millis(700);
-
-/// The running agent.
+/// The running agent. When it is dropped, its parts stop; pinned pods stay as they are, and settings
+/// of best-effort pods are restored.
 pub(crate) struct Agent {
-    sampling: JoinedThread,
-    tracing: Option<Worker>,
-    /// Stops when the agent is dropped; containers keep their adjustments.
-    _creating: Option<JoinedThread>,
-    /// Stops when the agent is dropped; pinned pods stay as they are.
-    pinning: Option<PinningThread>,
-    /// Restores the settings of pods when it is dropped.
-    yielding: Vec<JoinedThread>,
+    parts: RunningParts,
     sampler_ended: oneshot::Receiver<()>,
+    /// What a reload applies.
+    reloads: Vec<Reload>,
+    /// Address of the endpoint; the configured one if there is no endpoint.
+    address: SocketAddr,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     published: Published<NodeSnapshot>,
     #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "for the demo"))]
     pods: Pods,
     #[cfg_attr(not(feature = "top"), expect(dead_code, reason = "for the view"))]
     advisor: Advisor,
-    /// Address of the endpoint; the configured one if there is no endpoint.
-    address: SocketAddr,
-    serving: Option<Serving>,
-    identity: Option<Arc<Identity>>,
-    advising: JoinHandle<()>,
-    suggesting: JoinHandle<()>,
-    /// Stops when the agent is dropped, and discards its queue.
-    _events: Option<Events>,
-    _node_condition: Option<NodeCondition>,
-    /// Stops when the agent is dropped.
-    _arrivals: Worker,
-    /// Stops when the agent is dropped.
-    history: Option<History>,
-    /// Stops when the agent is dropped.
-    _recording: Option<Worker>,
-    checks: Worker,
+    timeline: Option<Timeline>,
 }
+
+/// Applies the settings of one part that can change at run time.
+type Reload = Box<dyn Fn(&Config) + Send + Sync>;
 
 impl Agent {
     /// Starts everything. Opens the port first, so that an error there is reported before anything
@@ -101,8 +84,10 @@ impl Agent {
         let metrics = Arc::new(AgentMetrics::new(build()));
         log_start(config, &hierarchy);
         let tree = sampling::tree(config, &hierarchy);
+        let mut parts = RunningParts::default();
         let events = start_events(config, &pods, &metrics, &watchdog)?;
         let sender = events.as_ref().map(Events::sender);
+        parts.add(events);
         let shared = Shared {
             config,
             hierarchy,
@@ -116,49 +101,43 @@ impl Agent {
 
         let admission = crate::pinning::admission(config)?;
         let pinning = crate::pinning::start(&shared, admission.clone())?;
+        let reloads = reloads(identity.clone(), pinning.as_ref());
+        parts.add(pinning);
         let sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
-        let tracing = shared.start_trace(&published, &waits).await?;
+        parts.add(shared.start_trace(&published, &waits).await?);
         let history = History::start(config, &published, &shared.watchdog);
+        let timeline = history.as_ref().map(History::timeline);
         let recording = recorder::start(config, history.as_ref(), &shared.metrics)
             .context("cannot start the thread that records")?;
+        parts.add(recording);
         let sampling = shared.start_sampling(sampler, history.as_ref())?;
-        let advising = shared.start_advising(&published, sampling.is_published)?;
-        let (advisor, timeline) = (&advising.advisor, history.as_ref().map(History::timeline));
-        let yielding = if is_agent {
-            let advisor = advisor.clone();
-            crate::best_effort::start(&shared, &published, advisor, timeline)?
-        } else {
-            Vec::new()
-        };
-        let node_condition = condition::start(&shared, &published)?;
-        let suggesting = interference::start(&shared, &published, &advising.advisor);
-        let creating = shared.start_creation(&advising.advisor, admission)?;
-        let checks = shared.start_checks(waits)?;
-        let sources = shared.sources(&published, advising.advisor.clone());
+        parts.add(sampling.running);
+        let advisor = shared.start_advising(&published, sampling.is_published, &mut parts)?;
+        parts.add(condition::start(&shared, &published)?);
+        parts.add_task(interference::start(&shared, &published, &advisor));
+        parts.add(shared.start_creation(&advisor, admission)?);
         let ui = history.as_ref().and_then(|history| history.ui(config, build()));
-        let serving = shared.serve(listener, identity.clone(), auth, sources, ui)?;
+        parts.add(history);
+        if let Some(listener) = listener {
+            let sources = shared.sources(&published, advisor.clone());
+            parts.add_endpoint(shared.serve(listener, identity, auth, sources, ui)?);
+        }
+        if is_agent {
+            let (advisor, timeline) = (advisor.clone(), timeline.clone());
+            parts.add(crate::best_effort::start(&shared, &published, advisor, timeline)?);
+        }
+        // Last, and so the first that stops: the other parts are then meant to end.
+        parts.add(shared.start_checks(waits)?);
         Ok(Self {
-            sampling: sampling.running,
-            tracing,
-            _creating: creating,
-            pinning,
-            yielding,
+            parts,
             sampler_ended: sampling.ended,
+            reloads,
+            address: address.unwrap_or(config.options.listen),
             published,
             pods: shared.pods,
-            advisor: advising.advisor,
-            address: address.unwrap_or(config.options.listen),
-            serving,
-            identity,
-            advising: advising.task,
-            suggesting,
-            _events: events,
-            _node_condition: node_condition,
-            _arrivals: advising.arrivals,
-            history,
-            _recording: recording,
-            checks,
+            advisor,
+            timeline,
         })
     }
 
@@ -174,8 +153,8 @@ impl Agent {
     }
 
     /// The last ten minutes, for this process; `None` with `--ui=off`.
-    pub(crate) fn timeline(&self) -> Option<timeline::Timeline> {
-        self.history.as_ref().map(History::timeline)
+    pub(crate) fn timeline(&self) -> Option<Timeline> {
+        self.timeline.clone()
     }
 
     /// Snapshots published by the sampler.
@@ -193,12 +172,7 @@ impl Agent {
     /// Applies the settings that can change at run time: the certificate and the profiles. Tokens
     /// are reread whenever their files change.
     pub(crate) fn reload(&self, config: &Config) {
-        if let Some(identity) = &self.identity {
-            identity.reload();
-        }
-        if let Some(pinning) = &self.pinning {
-            pinning.set_profiles(config.pinning.profiles.clone());
-        }
+        self.reloads.iter().for_each(|reload| reload(config));
         tracing::info!(
             "SIGHUP: reloaded the certificate and profiles; other options need a restart"
         );
@@ -211,19 +185,7 @@ impl Agent {
 
     /// Stops everything within a second.
     pub(crate) async fn drain(self) {
-        // Stop the watchdog first: the parts that end from here on are meant to.
-        drop(self.checks);
-        self.advising.abort();
-        self.suggesting.abort();
-        drop(self.yielding);
-        if let Some(serving) = self.serving
-            && tokio::time::timeout(DRAIN, serving.stop()).await.is_err()
-        {
-            tracing::warn!("closed connections with open requests");
-        }
-        drop(self.tracing);
-        // The thread ends after the current tick.
-        drop(self.sampling);
+        self.parts.stop().await;
     }
 }
 
@@ -249,13 +211,6 @@ struct Sampling {
     ended: oneshot::Receiver<()>,
     /// Notified after each tick.
     is_published: Arc<Notify>,
-}
-
-/// The advisor, its task and the thread that samples arrivals.
-struct Advising {
-    advisor: Advisor,
-    task: JoinHandle<()>,
-    arrivals: Worker,
 }
 
 impl Shared<'_> {
@@ -304,20 +259,23 @@ impl Shared<'_> {
         Ok(Sampling { running, ended, is_published })
     }
 
+    /// Starts the thread that samples arrivals, and the task that computes the advice.
     fn start_advising(
         &self,
         published: &Published<NodeSnapshot>,
         is_published: Arc<Notify>,
-    ) -> anyhow::Result<Advising> {
+        parts: &mut RunningParts,
+    ) -> anyhow::Result<Advisor> {
         let options = &self.config.options;
         let metrics = Arc::clone(&self.metrics);
         let advisor = Advisor::new(options.proc_root.clone(), metrics, options.advice_after.0);
         let arrivals = self.start_arrivals(advisor.clone());
-        let arrivals = arrivals.context("cannot start the thread that samples arrivals")?;
+        parts.add(arrivals.context("cannot start the thread that samples arrivals")?);
         let beat = self.watchdog.watch(Part::Advice, advisor::ROUND);
         let follow =
             advisor.clone().follow(published.clone(), is_published, move |every| beat.beat(every));
-        Ok(Advising { advisor, task: tokio::spawn(follow), arrivals })
+        parts.add_task(tokio::spawn(follow));
+        Ok(advisor)
     }
 
     /// Starts the plugin of the container runtime, unless it is off.
@@ -371,16 +329,15 @@ impl Shared<'_> {
         checks.context("cannot start the watchdog's thread")
     }
 
-    /// Serves on the open port, if there is one.
+    /// Serves on the open port.
     fn serve(
         &self,
-        listener: Option<TcpListener>,
+        listener: TcpListener,
         identity: Option<Arc<Identity>>,
         auth: Option<Auth>,
         sources: Sources,
         ui: Option<Ui>,
-    ) -> anyhow::Result<Option<Serving>> {
-        let Some(listener) = listener else { return Ok(None) };
+    ) -> anyhow::Result<Serving> {
         let beat = self.watchdog.watch(Part::Http, endpoint::ROUND);
         let serving = Serving::start(Parts {
             listener,
@@ -393,7 +350,7 @@ impl Shared<'_> {
             ui,
             beat: Box::new(move |every| beat.beat(every)),
         });
-        serving.map(Some).context("cannot start the endpoint's thread")
+        serving.context("cannot start the endpoint's thread")
     }
 
     fn sources(&self, published: &Published<NodeSnapshot>, advisor: Advisor) -> Sources {
@@ -408,6 +365,17 @@ impl Shared<'_> {
             }),
         }
     }
+}
+
+/// What a reload applies: the certificate, and the profiles of pinning.
+fn reloads(identity: Option<Arc<Identity>>, pinning: Option<&PinningThread>) -> Vec<Reload> {
+    let identity = identity.map(|identity| -> Reload { Box::new(move |_| identity.reload()) });
+    let profiles = pinning.map(|pinning| -> Reload {
+        let profiles = pinning.profiles();
+        // Fails only if the thread has ended.
+        Box::new(move |config| drop(profiles.send(config.pinning.profiles.clone())))
+    });
+    identity.into_iter().chain(profiles).collect()
 }
 
 /// Number of online CPUs; `None` if it cannot be read.

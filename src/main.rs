@@ -51,6 +51,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod interference;
+mod parts;
 mod pinning;
 mod record;
 mod recorder;

@@ -189,7 +189,7 @@ fn a_flood_of_scrapes_does_not_slow_sampling() {
 }
 
 #[test]
-#[ignore = "only in cargo xtask test --all: more clients, for longer"]
+#[ignore = "only in `cargo xtask test --all`: more clients, for longer"]
 fn a_long_flood_of_scrapes_does_not_slow_sampling() {
     assert_a_flood_does_not_slow_sampling(6, 120);
 }

@@ -1,14 +1,19 @@
-//! Grounds of the kernel tests: each test runs somewhere by default.
+//! Grounds of the tests: each kernel test runs somewhere by default, and what only
+//! `cargo xtask test --all` runs is listed.
 
 use std::process::Command;
 
-use xtask::grounds::{self, Ground, KERNEL_TESTS, NOT_ON_HOST};
+use xtask::grounds::{self, Ground, KERNEL_TESTS, NOT_ON_HOST, ONLY_IN_ALL};
 use xtask::workspace;
 
 /// Names of the tests of this binary.
 fn all_tests() -> Vec<String> {
+    listed(&[])
+}
+
+fn listed(arguments: &[&str]) -> Vec<String> {
     let mut list = Command::new(std::env::current_exe().unwrap());
-    let output = list.args(["--list", "--format=terse"]).output().unwrap();
+    let output = list.args(["--list", "--format=terse"]).args(arguments).output().unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
     names.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
@@ -37,6 +42,15 @@ fn each_row_is_that_of_a_test() {
         let rows = KERNEL_TESTS.iter().filter(|other| other.name == row.name);
         assert_eq!(rows.count(), 1, "{row:?}");
     }
+}
+
+#[test]
+fn what_only_all_runs_is_what_the_host_ignores() {
+    // Processes of other tests, tests for nodes, and one that prints figures.
+    let elsewhere = ["kernel::", "node::", "support::", "floods::figures_beside_idle"];
+    let mut ignored = listed(&["--ignored"]);
+    ignored.retain(|test| !elsewhere.iter().any(|name| test.starts_with(name)));
+    assert_eq!(ignored, ONLY_IN_ALL);
 }
 
 /// libtest's `--skip` leaves out each test whose name contains the text.

@@ -64,7 +64,9 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let tree = RealTree::new();
-        let browser = Browser::start_driver(tree.above().child("browser").command("chromedriver"));
+        let mut driver = tree.above().child("browser").command("chromedriver");
+        driver.stdin(Stdio::null());
+        let browser = Browser::start(driver);
         browser.look(1280, 800, "light");
         let address = http::free_address();
         let mut demo = tree.above().child("demo").command(binary());

@@ -66,8 +66,11 @@ fn start(tree: &Tree, pod: &Pod) -> anyhow::Result<Process> {
         Limit::Container(milli) => container.try_set_quota_usec(quota_usec(milli), PERIOD_USEC)?,
         Limit::Pod(milli) => parent.try_set_quota_usec(quota_usec(milli), PERIOD_USEC)?,
     }
-    let process = Process::spawn(pod.workload, pod.cpu)?;
+    let process = Process::spawn(pod.workload)?;
     container.try_add_process(process.pid()).context("cannot put the workload into its cgroup")?;
+    if let Some(cpu) = pod.cpu {
+        process.pin(cpu)?;
+    }
     Ok(process)
 }
 

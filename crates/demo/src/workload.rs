@@ -15,12 +15,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the process, on this CPU only if one is given, and returns when it is ready; it does
-    /// nothing until [`Process::go`]. The CPU time of its start is not charged to its container.
+    /// Starts the process and returns when it is ready; it does nothing until [`Process::go`]. The
+    /// CPU time of its start is not charged to its container.
     ///
     /// # Errors
-    /// This program cannot be started again, or the CPU is not available to it.
-    pub(super) fn spawn(workload: Workload, cpu: Option<usize>) -> anyhow::Result<Self> {
+    /// This program cannot be started again.
+    pub(super) fn spawn(workload: Workload) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot read this program's path")?;
         let mut command = Command::new(&program);
         command.args(["demo-workload", &workload.to_string()]);
@@ -33,14 +33,15 @@ impl Process {
         let stdout =
             process.child.stdout.as_mut().context("the workload has no standard output")?;
         stdout.read_exact(&mut line).context("the workload exited during its start")?;
-        if let Some(cpu) = cpu {
-            process.pin(cpu)?;
-        }
         Ok(process)
     }
 
-    /// The threads that it starts from here on inherit it.
-    fn pin(&self, cpu: usize) -> anyhow::Result<()> {
+    /// Lets it run on this CPU only. Not before it is in its cgroup: on Linux 6.1, the entry into a
+    /// cpuset resets the affinity.
+    ///
+    /// # Errors
+    /// The CPU is not available to it.
+    pub(super) fn pin(&self, cpu: usize) -> anyhow::Result<()> {
         let mut cpus = CpuSet::new();
         cpus.set(cpu);
         sched_setaffinity(Some(Pid::from_child(&self.child)), &cpus)

@@ -7,78 +7,77 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::{self, Request};
-use axum::http::StatusCode;
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::any;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
+use hyper::{Request, Response, StatusCode};
+use rustls::ServerConfig;
 
 use crate::fault::Fault;
-use crate::log::Log;
-use crate::serve::VerifiedCertificate;
+use crate::serve::{Body, Peer, VerifiedCertificate};
 use crate::state::State;
 
-/// Port 10250: tokens, authorization.
-pub(crate) fn secure(state: &Arc<State>) -> Router {
-    let admitted = routes(state).layer(from_fn_with_state(Arc::clone(state), admit));
-    logged(admitted, Arc::clone(&state.log))
-}
+/// Port 10250: TLS, tokens, authorization.
+#[derive(Debug)]
+pub(crate) struct Secure(pub(crate) Arc<State>);
 
 /// Port 10255: readable without authorization.
-pub(crate) fn read_only(state: &Arc<State>) -> Router {
-    logged(routes(state), Arc::clone(&state.log))
-}
+#[derive(Debug)]
+pub(crate) struct ReadOnly(pub(crate) Arc<State>);
 
-/// Logs each request.
-pub(crate) fn logged(app: Router, log: Arc<Log>) -> Router {
-    app.layer(from_fn_with_state(log, log_request))
-}
+impl Peer for Secure {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        Some(self.0.tls.load_full())
+    }
 
-async fn log_request(
-    extract::State(log): extract::State<Arc<Log>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let number = log.arrived(&request.uri().to_string());
-    let response = next.run(request).await;
-    log.answered(number, response.status().as_u16());
-    response
-}
-
-fn routes(state: &Arc<State>) -> Router {
-    let configuration = Bytes::from_static(br#"{"kubeletconfig":{"cpuManagerPolicy":"none"}}"#);
-    Router::new()
-        .route("/pods", any(pods))
-        .route("/pods/", any(pods))
-        .route("/healthz", any(async || "ok"))
-        .route("/configz", any(async || json(configuration)))
-        .fallback(not_found)
-        .with_state(Arc::clone(state))
-}
-
-pub(crate) async fn not_found() -> Response {
-    plain(StatusCode::NOT_FOUND, "404 page not found")
-}
-
-async fn admit(
-    extract::State(state): extract::State<Arc<State>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match refuse(&state, &request) {
-        Some(refusal) => refusal,
-        None => next.run(request).await,
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let refusal = refuse(&self.0, &request);
+        answer(&self.0, &request, refusal).await
     }
 }
 
-fn refuse(state: &State, request: &Request) -> Option<Response> {
+impl Peer for ReadOnly {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        None
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        answer(&self.0, &request, None).await
+    }
+}
+
+async fn answer(
+    state: &State,
+    request: &Request<Incoming>,
+    refusal: Option<Response<Body>>,
+) -> Response<Body> {
+    let number = state.log.arrived(&request.uri().to_string());
+    let response = match refusal {
+        Some(refusal) => refusal,
+        None => route(state, request.uri().path()).await,
+    };
+    state.log.answered(number, response.status().as_u16());
+    response
+}
+
+async fn route(state: &State, path: &str) -> Response<Body> {
+    match path {
+        "/pods" | "/pods/" => pods(state).await,
+        "/healthz" => plain(StatusCode::OK, "ok"),
+        "/configz" => json(Bytes::from_static(br#"{"kubeletconfig":{"cpuManagerPolicy":"none"}}"#)),
+        _ => plain(StatusCode::NOT_FOUND, "404 page not found"),
+    }
+}
+
+fn refuse(state: &State, request: &Request<Incoming>) -> Option<Response<Body>> {
     state.rotate_if_ordered();
-    let is_known = bearer(request) == Some(&state.token())
+    let token = request
+        .headers()
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let is_known = token == Some(&state.token())
         || request.extensions().get::<VerifiedCertificate>().is_some();
     if !is_known {
         return Some(plain(StatusCode::UNAUTHORIZED, "Unauthorized"));
@@ -92,12 +91,7 @@ fn refuse(state: &State, request: &Request) -> Option<Response> {
         "Forbidden (user=system:serviceaccount:kube-system:cpuwarden, verb=get, resource=nodes, subresource(s)=[{}])\n",
         wanted.join(" ")
     );
-    Some(plain(StatusCode::FORBIDDEN, text))
-}
-
-/// The token of a request.
-pub(crate) fn bearer(request: &Request) -> Option<&str> {
-    request.headers().get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+    Some(plain(StatusCode::FORBIDDEN, &text))
 }
 
 /// The subresources of `nodes` that grant access to a path; any one of them is enough.
@@ -108,7 +102,7 @@ fn subresources(path: &str, fine_grained: bool) -> Vec<&'static str> {
     fine.filter(|_| fine_grained).into_iter().chain(["proxy"]).collect()
 }
 
-async fn pods(extract::State(state): extract::State<Arc<State>>) -> Response {
+async fn pods(state: &State) -> Response<Body> {
     let pods = Bytes::clone(&state.pods.load());
     match **state.fault.load() {
         None => json(pods),
@@ -134,7 +128,7 @@ async fn pods(extract::State(state): extract::State<Arc<State>>) -> Response {
     }
 }
 
-fn slow(pods: &Bytes, pieces: usize, pause: Duration) -> Response {
+fn slow(pods: &Bytes, pieces: usize, pause: Duration) -> Response<Body> {
     let size = pods.len().div_ceil(pieces.max(1)).max(1);
     let chunks: Vec<Bytes> =
         (0..pods.len()).step_by(size).map(|at| pods.slice(at..pods.len().min(at + size))).collect();
@@ -144,20 +138,39 @@ fn slow(pods: &Bytes, pieces: usize, pause: Duration) -> Response {
     }))
 }
 
-pub(crate) fn json(body: impl Into<Body>) -> Response {
+pub(crate) fn json(body: Bytes) -> Response<Body> {
     json_with(StatusCode::OK, body)
 }
 
-pub(crate) fn json_with(status: StatusCode, body: impl Into<Body>) -> Response {
-    (status, [(CONTENT_TYPE, "application/json")], body.into()).into_response()
+pub(crate) fn json_with(status: StatusCode, body: Bytes) -> Response<Body> {
+    respond(
+        status,
+        "application/json",
+        Full::new(body).map_err(|never| match never {}).boxed_unsync(),
+    )
 }
 
-pub(crate) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
-    (status, text.into()).into_response()
+pub(crate) fn plain(status: StatusCode, text: &str) -> Response<Body> {
+    let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
+    respond(
+        status,
+        "text/plain; charset=utf-8",
+        body.map_err(|never| match never {}).boxed_unsync(),
+    )
 }
 
 pub(crate) fn streamed(
     chunks: impl stream::Stream<Item = io::Result<Bytes>> + Send + 'static,
-) -> Response {
-    json(Body::from_stream(chunks))
+) -> Response<Body> {
+    let body = StreamBody::new(chunks.map(|chunk| chunk.map(Frame::data)));
+    respond(StatusCode::OK, "application/json", body.boxed_unsync())
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
+    response
 }

@@ -8,26 +8,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arc_swap::ArcSwap;
-use axum::Router;
-use axum::extract::{self, Path as Segments, Request};
-use axum::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
-use axum::routing::{any, patch, post};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
+use http_body_util::{BodyExt as _, Collected};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use rustls::ServerConfig;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::answer::{bearer, json as json_body, logged, not_found, plain, streamed};
+use crate::answer::{json as json_body, plain, streamed};
 use crate::events::{Events, failure};
 use crate::log::Log;
 use crate::pki::{Authority, CertificateKind};
 use crate::reviews::Readers;
-use crate::serve::Port;
+use crate::serve::{Body, Peer, Port};
 use crate::{StubError, replace};
 
 const TOKEN: &str = "apiserver-stub-token";
@@ -36,14 +34,15 @@ const TOKEN: &str = "apiserver-stub-token";
 #[derive(Debug)]
 pub struct ApiServerStub {
     state: Arc<State>,
-    port: Port,
+    port: Port<ApiServer>,
     directory: PathBuf,
     _stop: DropGuard,
 }
 
 #[derive(Debug)]
 struct State {
-    log: Arc<Log>,
+    tls: Arc<ServerConfig>,
+    log: Log,
     cluster: Mutex<Cluster>,
 }
 
@@ -78,10 +77,9 @@ impl ApiServerStub {
         let authority = Authority::new("127.0.0.1")?;
         let tls = authority.issue(CertificateKind::Valid)?;
         let cluster = Mutex::new(Cluster { version: 100, ..Cluster::default() });
-        let state = Arc::new(State { log: Arc::default(), cluster });
+        let state = Arc::new(State { tls: tls.tls, log: Log::default(), cluster });
         let stop = CancellationToken::new();
-        let tls = Some(Arc::new(ArcSwap::new(tls.tls)));
-        let port = Port::open(app(&state), tls, stop.clone()).await?;
+        let port = Port::open(ApiServer(Arc::clone(&state)), stop.clone()).await?;
         let stub = Self { state, port, directory: directory.to_owned(), _stop: stop.drop_guard() };
         replace(&stub.ca_file(), authority.pem().as_bytes())?;
         replace(&stub.token_file(), TOKEN.as_bytes())?;
@@ -220,19 +218,21 @@ impl State {
 }
 
 impl Cluster {
-    fn patch_node(&mut self, headers: &HeaderMap, body: &[u8]) -> Response {
-        let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-        if kind != Some(b"application/strategic-merge-patch+json") {
-            return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not a strategic merge patch");
+    fn patch_node(&mut self, request: &Parts, body: &[u8]) -> Response<Body> {
+        let kind = request.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let path = request.uri.path();
+        let is_status = path.starts_with("/api/v1/nodes/") && path.ends_with("/status");
+        if !is_status || kind != Some(b"application/strategic-merge-patch+json") {
+            return plain(StatusCode::NOT_FOUND, "404 page not found");
         }
         if self.are_node_patches_forbidden {
             let text = "nodes \"node-1\" is forbidden: cannot patch resource \"nodes/status\"";
             return failure(StatusCode::FORBIDDEN, "Forbidden", text);
         }
-        let patch = object(body);
+        let patch = serde_json::from_slice::<Value>(body).unwrap_or_default();
         self.node_patches.push(patch.clone());
         let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-1"}, "status": patch["status"]});
-        json_body(node.to_string())
+        json_body(node.to_string().into())
     }
 
     fn next_version(&mut self) -> String {
@@ -252,93 +252,76 @@ fn gone() -> Value {
         "message": "too old resource version"})
 }
 
-type Server = extract::State<Arc<State>>;
+#[derive(Debug)]
+struct ApiServer(Arc<State>);
 
-fn app(state: &Arc<State>) -> Router {
-    let events = "/apis/events.k8s.io/v1/namespaces/{namespace}/events";
-    let routes = Router::new()
-        .route("/api/v1/pods", any(pods))
-        .route("/api/v1/nodes/{name}/status", patch(patch_node))
-        .route(events, post(create_event))
-        .route(&format!("{events}/{{name}}"), patch(patch_event))
-        .route("/apis/authentication.k8s.io/v1/tokenreviews", post(review_token))
-        .route("/apis/authorization.k8s.io/v1/subjectaccessreviews", post(review_access))
-        .fallback(not_found)
-        .layer(from_fn_with_state(Arc::clone(state), admit))
-        .with_state(Arc::clone(state));
-    logged(routes, Arc::clone(&state.log))
-}
-
-async fn admit(extract::State(state): Server, request: Request, next: Next) -> Response {
-    if bearer(&request) != Some(TOKEN) {
-        return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
+impl Peer for ApiServer {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        Some(Arc::clone(&self.0.tls))
     }
-    let throttled = {
-        let (left, retry_after_secs) = &mut state.cluster().throttle;
-        let is_throttled = *left > 0;
-        *left = left.saturating_sub(1);
-        is_throttled.then_some(*retry_after_secs)
-    };
-    match throttled {
-        Some(retry_after_secs) => too_many_requests(retry_after_secs),
-        None => next.run(request).await,
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let number = self.0.log.arrived(&request.uri().to_string());
+        let (request, body) = request.into_parts();
+        // Only reviews and events have a body. A client that disconnects gets the response to an
+        // empty one.
+        let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+        let response = self.respond(&request, &body);
+        self.0.log.answered(number, response.status().as_u16());
+        response
     }
 }
 
-async fn create_event(
-    extract::State(state): Server,
-    Segments(namespace): Segments<String>,
-    body: Bytes,
-) -> Response {
-    state.cluster().events.create(&namespace, &object(&body))
-}
-
-async fn patch_event(
-    extract::State(state): Server,
-    Segments(key): Segments<(String, String)>,
-    body: Bytes,
-) -> Response {
-    state.cluster().events.patch(&key, &object(&body))
-}
-
-async fn patch_node(extract::State(state): Server, headers: HeaderMap, body: Bytes) -> Response {
-    state.cluster().patch_node(&headers, &body)
-}
-
-async fn review_token(extract::State(state): Server, body: Bytes) -> Response {
-    state.cluster().readers.review_token(&body)
-}
-
-async fn review_access(extract::State(state): Server, body: Bytes) -> Response {
-    state.cluster().readers.review_access(&body)
-}
-
-async fn pods(extract::State(state): Server, uri: Uri) -> Response {
-    let query = uri.query().unwrap_or_default();
-    let value =
-        |key: &str| query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
-    let mut cluster = state.cluster();
-    if value("watch") != Some("true") {
-        return list(&cluster);
+impl ApiServer {
+    fn respond(&self, request: &Parts, body: &[u8]) -> Response<Body> {
+        let bearer = format!("Bearer {TOKEN}");
+        if request
+            .headers
+            .get(AUTHORIZATION)
+            .is_none_or(|value| value.as_bytes() != bearer.as_bytes())
+        {
+            return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
+        }
+        let mut cluster = self.0.cluster();
+        if cluster.throttle.0 > 0 {
+            cluster.throttle.0 -= 1;
+            return too_many_requests(cluster.throttle.1);
+        }
+        if let Some(answer) = cluster.events.answer(&request.method, request.uri.path(), body) {
+            return answer;
+        }
+        if request.method == Method::PATCH {
+            return cluster.patch_node(request, body);
+        }
+        if request.method == Method::POST {
+            return cluster.readers.review(request.uri.path(), body);
+        }
+        if request.uri.path() != "/api/v1/pods" {
+            return plain(StatusCode::NOT_FOUND, "404 page not found");
+        }
+        let query = request.uri.query().unwrap_or_default();
+        let value =
+            |key: &str| query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
+        match value("watch") {
+            Some("true") => {
+                let from =
+                    value("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
+                watch(&mut cluster, from)
+            }
+            _ => list(&cluster),
+        }
     }
-    let from = value("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
-    watch(&mut cluster, from)
 }
 
-/// The JSON of a request; null if it is none.
-fn object(body: &[u8]) -> Value {
-    serde_json::from_slice(body).unwrap_or_default()
-}
-
-fn list(cluster: &Cluster) -> Response {
+fn list(cluster: &Cluster) -> Response<Body> {
     let items: Vec<&Value> = cluster.pods.values().collect();
     let metadata = json!({"resourceVersion": cluster.version.to_string()});
     let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items});
-    json_body(list.to_string())
+    json_body(list.to_string().into())
 }
 
 /// A watch from a version: the events since then, followed by new ones.
-fn watch(cluster: &mut Cluster, from: u64) -> Response {
+fn watch(cluster: &mut Cluster, from: u64) -> Response<Body> {
     let (sender, receiver) = mpsc::unbounded_channel();
     if cluster.gone > 0 || from < cluster.oldest {
         cluster.gone = cluster.gone.saturating_sub(1);
@@ -358,7 +341,7 @@ fn watch(cluster: &mut Cluster, from: u64) -> Response {
     streamed(events.map(|event: Value| Ok::<_, io::Error>(Bytes::from(format!("{event}\n")))))
 }
 
-fn too_many_requests(retry_after_secs: u32) -> Response {
+fn too_many_requests(retry_after_secs: u32) -> Response<Body> {
     let mut response =
         plain(StatusCode::TOO_MANY_REQUESTS, "too many requests, please try again later");
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_secs));

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::StatusCode;
-use axum::response::Response;
+use hyper::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::answer::json_with;
+use crate::serve::Body;
+
+const GROUP: &str = "/apis/events.k8s.io/v1/namespaces/";
 
 /// The events of the cluster, by namespace and name.
 #[derive(Debug, Default)]
@@ -28,10 +30,31 @@ impl Events {
         *self = Self { forbidden: self.forbidden, ..Self::default() };
     }
 
-    pub(crate) fn create(&mut self, namespace: &str, event: &Value) -> Response {
+    /// Answers a request below the group; `None` for other paths.
+    pub(crate) fn answer(
+        &mut self,
+        method: &Method,
+        path: &str,
+        body: &[u8],
+    ) -> Option<Response<Body>> {
+        let (namespace, rest) = path.strip_prefix(GROUP)?.split_once('/')?;
+        let name = rest.strip_prefix("events")?.trim_start_matches('/');
         if self.forbidden {
-            return forbidden();
+            return Some(failure(
+                StatusCode::FORBIDDEN,
+                "Forbidden",
+                "events.events.k8s.io is forbidden",
+            ));
         }
+        let object = serde_json::from_slice::<Value>(body).unwrap_or_default();
+        match (method, name) {
+            (&Method::POST, "") => Some(self.create(namespace, &object)),
+            (&Method::PATCH, name) => Some(self.patch(namespace, name, &object)),
+            _ => None,
+        }
+    }
+
+    fn create(&mut self, namespace: &str, event: &Value) -> Response<Body> {
         if let Err(wrong) = check(namespace, event) {
             return failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", wrong);
         }
@@ -42,15 +65,12 @@ impl Events {
         }
         self.order.push(key.clone());
         self.taken.insert(key, event.clone());
-        json_with(StatusCode::CREATED, event.to_string())
+        json_with(StatusCode::CREATED, event.to_string().into())
     }
 
     /// Applies a merge patch, which may change only the series.
-    pub(crate) fn patch(&mut self, key: &(String, String), patch: &Value) -> Response {
-        if self.forbidden {
-            return forbidden();
-        }
-        let Some(event) = self.taken.get_mut(key) else {
+    fn patch(&mut self, namespace: &str, name: &str, patch: &Value) -> Response<Body> {
+        let Some(event) = self.taken.get_mut(&(namespace.to_owned(), name.to_owned())) else {
             return failure(StatusCode::NOT_FOUND, "NotFound", "no such event");
         };
         let only_series = patch.as_object().is_some_and(|fields| fields.keys().eq(["series"]));
@@ -58,12 +78,8 @@ impl Events {
             return failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "only a series changes");
         }
         event["series"] = patch["series"].clone();
-        json_with(StatusCode::OK, event.to_string())
+        json_with(StatusCode::OK, event.to_string().into())
     }
-}
-
-fn forbidden() -> Response {
-    failure(StatusCode::FORBIDDEN, "Forbidden", "events.events.k8s.io is forbidden")
 }
 
 /// Validates as `pkg/apis/core/validation/events.go` of Kubernetes 1.34 does for the new group.
@@ -99,8 +115,8 @@ fn check_series(series: &Value) -> Result<(), &'static str> {
     if repeats && when { Ok(()) } else { Err("series") }
 }
 
-pub(crate) fn failure(status: StatusCode, reason: &str, message: &str) -> Response {
+pub(crate) fn failure(status: StatusCode, reason: &str, message: &str) -> Response<Body> {
     let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason,
         "message": message, "code": status.as_u16()});
-    json_with(status, body.to_string())
+    json_with(status, body.to_string().into())
 }

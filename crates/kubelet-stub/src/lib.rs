@@ -32,6 +32,7 @@ pub use log::Request;
 pub use pki::CertificateKind;
 pub use state::Grant;
 
+use answer::{ReadOnly, Secure};
 use pki::Authority;
 use serve::Port;
 use state::State;
@@ -88,8 +89,8 @@ pub enum StubError {
 #[derive(Debug)]
 pub struct KubeletStub {
     state: Arc<State>,
-    secure: Port,
-    read_only: Option<Port>,
+    secure: Port<Secure>,
+    read_only: Option<Port<ReadOnly>>,
     directory: PathBuf,
     _stop: DropGuard,
 }
@@ -105,10 +106,9 @@ impl KubeletStub {
         let certificate = authority.issue(CertificateKind::Valid)?;
         let state = Arc::new(State::new(config.node_name, authority, certificate, config.pods));
         let stop = CancellationToken::new();
-        let secure =
-            Port::open(answer::secure(&state), Some(Arc::clone(&state.tls)), stop.clone()).await?;
+        let secure = Port::open(Secure(Arc::clone(&state)), stop.clone()).await?;
         let read_only = if config.read_only_port {
-            Some(Port::open(answer::read_only(&state), None, stop.clone()).await?)
+            Some(Port::open(ReadOnly(Arc::clone(&state)), stop.clone()).await?)
         } else {
             None
         };

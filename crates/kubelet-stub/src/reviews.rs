@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::http::StatusCode;
-use axum::response::Response;
+use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::answer::{json as json_body, plain};
+use crate::serve::Body;
 
 /// The holder of a token.
 #[derive(Debug, Clone)]
@@ -28,14 +28,19 @@ impl Readers {
         self.by_token.insert(token.to_owned(), Reader { user: user.to_owned(), paths });
     }
 
-    /// Answers a review of a token.
-    pub(crate) fn review_token(&self, body: &[u8]) -> Response {
-        review(body, |spec| self.token_status(spec))
-    }
-
-    /// Answers a review of access.
-    pub(crate) fn review_access(&self, body: &[u8]) -> Response {
-        review(body, |spec| self.access_status(spec))
+    /// Answers a review, given the path it was posted to.
+    pub(crate) fn review(&self, path: &str, body: &[u8]) -> Response<Body> {
+        let Ok(mut review) = serde_json::from_slice::<Value>(body) else {
+            return plain(StatusCode::BAD_REQUEST, "no JSON");
+        };
+        review["status"] = match path {
+            "/apis/authentication.k8s.io/v1/tokenreviews" => self.token_status(&review["spec"]),
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
+                self.access_status(&review["spec"])
+            }
+            _ => return plain(StatusCode::NOT_FOUND, "404 page not found"),
+        };
+        json_body(review.to_string().into())
     }
 
     fn token_status(&self, spec: &Value) -> Value {
@@ -57,12 +62,4 @@ impl Readers {
         };
         json!({"allowed": self.by_token.values().any(is_allowed)})
     }
-}
-
-fn review(body: &[u8], status: impl Fn(&Value) -> Value) -> Response {
-    let Ok(mut review) = serde_json::from_slice::<Value>(body) else {
-        return plain(StatusCode::BAD_REQUEST, "no JSON");
-    };
-    review["status"] = status(&review["spec"]);
-    json_body(review.to_string())
 }

@@ -54,10 +54,9 @@ pub struct PinningThread {
 }
 
 impl PinningThread {
-    /// Replaces the operator's profiles from the next pass on.
-    pub fn set_profiles(&self, profiles: Profiles) {
-        // Fails only if the thread has ended.
-        let _ = self.profiles.send(profiles);
+    /// The profiles that are sent here replace the operator's from the next pass on.
+    pub fn profiles(&self) -> Sender<Profiles> {
+        self.profiles.clone()
     }
 }
 

@@ -472,7 +472,7 @@ fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
     };
     let interval = Duration::from_millis(100);
     let running = pinning::spawn(files.pinner(none()), pods, interval, report).unwrap();
-    running.set_profiles(shop_is_lsr());
+    running.profiles().send(shop_is_lsr()).unwrap();
     let seen: Vec<String> = rounds.iter().skip_while(String::is_empty).take(3).collect();
     assert_eq!(seen, ["web LSR 0-1", "panicked", "web LSR 0-1"], "with the profiles set last");
 }

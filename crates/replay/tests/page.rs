@@ -42,7 +42,7 @@ fn the_page_says_that_it_is_a_recording_and_what_that_does_not_have() {
     let address = "127.0.0.1:0".parse().unwrap();
     let page = runtime.block_on(async { Page::start(recording, THREE + 59_000, address).unwrap() });
 
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     browser.look(360, 800, "light");
     browser.open(&format!("http://{}/", page.address()));
     let state = |text: &str| {

@@ -67,6 +67,12 @@ impl Stage {
         let stage = Self { runner: cgroup.existing_child("runner"), cgroup, before };
         stage.cgroup.set_highest_weight();
         let runner = stage.cgroup.child("runner");
+        // In v1, a cgroup without a part of the real-time budget has no real-time threads.
+        for (cgroup, micros) in [(&stage.cgroup, "40000"), (&runner, "30000")] {
+            if cgroup.dir("cpu").join("cpu.rt_runtime_us").exists() {
+                cgroup.write("cpu", "cpu.rt_runtime_us", micros);
+            }
+        }
         fs::write(runner.procs(), std::process::id().to_string())
             .unwrap_or_else(|error| panic!("{}: {error}", runner.procs().display()));
         stage

@@ -130,6 +130,21 @@ const fn count_not_on_host() -> usize {
     count
 }
 
+/// Host tests that only `cargo xtask test --all` runs; they are marked `ignore`. Each has a smaller
+/// case that always runs.
+pub const ONLY_IN_ALL: &[&str] = &[
+    // Smaller: four programs of one Go release.
+    "advice::go::following_the_advice_ends_throttling_of_every_go_program",
+    // Smaller: the replay of recorded runs of the same loads, advice::recorded.
+    "advice::replay::the_replay_predicts_the_throttled_share_within_five_points",
+    // Smaller: three of the loads, until their alerts fire.
+    "deploy::prometheus::loads::two_minutes_of_real_loads_alert_for_harm_and_not_for_bursts",
+    // Smaller: the same panels on a recorded node.
+    "deploy::prometheus::panels_of_pressure_show_a_running_node",
+    // Smaller: half as many clients for half as long.
+    "floods::a_long_flood_of_scrapes_does_not_slow_sampling",
+];
+
 impl KernelTests {
     const fn is_on_host(&self) -> bool {
         let mut at = 0;

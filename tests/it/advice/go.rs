@@ -51,7 +51,7 @@ struct Scene<'a> {
 }
 
 #[test]
-#[ignore = "only in cargo xtask test --all: every quota and parallelism, and an old Go"]
+#[ignore = "only in `cargo xtask test --all`: every quota and parallelism, and an old Go"]
 fn following_the_advice_ends_throttling_of_every_go_program() {
     let directory = TempDir::new().unwrap();
     // Go 1.25 and later follow the limit. The other build uses the number of CPUs: its Go is older,

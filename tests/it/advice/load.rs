@@ -4,10 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use analysis::{
-    CandidateLimit, Count, READ_EVERY_NS, READINGS, Replay, UsageTrace, UsageTraces, Window,
-};
+use analysis::{Count, READ_EVERY_NS};
 
+use super::recorded::Run;
 use super::shapes::Shape;
 use crate::support::{Cgroup, Running, Workload};
 
@@ -16,10 +15,6 @@ const READINGS_A_WINDOW: usize = 50;
 
 /// Minimum CPU time of a long burst: one that is lengthened, not only moved, by waiting for a CPU.
 const LONG: Duration = Duration::from_millis(10);
-
-/// Number of times that the windows are replayed, so that the phase at which they begin does not
-/// matter.
-const ROUNDS: u64 = 20;
 
 /// A load under a limit.
 pub(super) struct Load<'a> {
@@ -49,6 +44,17 @@ impl<'a> Load<'a> {
         }
     }
 
+    /// A run of it, without readings.
+    fn run(&self) -> Run {
+        Run {
+            load: self.shape.name.to_owned(),
+            period_ns: self.shape.period.as_nanos() as u64,
+            readings: Vec::new(),
+            windows: Vec::new(),
+            kernel: Vec::new(),
+        }
+    }
+
     /// Returns the CPU time used, nanoseconds.
     fn used_ns(&self) -> u64 {
         self.cgroup.usage_ns()
@@ -70,59 +76,25 @@ impl<'a> Load<'a> {
     }
 }
 
-/// The agent's view of one container: readings for its usage trace, and its windows.
-#[derive(Default)]
-pub(super) struct Record {
-    readings: Vec<(u64, u64)>,
-    windows: Vec<Window>,
-}
-
-impl Record {
-    /// Reads the loads for this time, as the agent does.
-    pub(super) fn take(loads: &[&Load<'_>], length: Duration) -> Vec<Self> {
-        let mut records: Vec<_> = loads.iter().map(|_| Self::default()).collect();
-        let mut marks: Vec<_> =
-            loads.iter().map(|load| (0, load.used_ns(), load.count())).collect();
-        read_in_time();
-        let began = Instant::now();
-        for tick in 0..=(length.as_nanos() / READ_EVERY.as_nanos()) as usize {
-            std::thread::sleep((READ_EVERY * tick as u32).saturating_sub(began.elapsed()));
-            for ((record, load), mark) in records.iter_mut().zip(loads).zip(&mut marks) {
-                let (at_ns, used_ns) = (began.elapsed().as_nanos() as u64, load.used_ns());
-                record.readings.push((at_ns, used_ns));
-                if tick > 0 && tick.is_multiple_of(READINGS_A_WINDOW) {
-                    let now = (at_ns, used_ns, load.count());
-                    let period_ns = load.shape.period.as_nanos() as u64;
-                    record
-                        .windows
-                        .push(Window { period_ns, ..window(std::mem::replace(mark, now), now) });
-                }
+/// Reads the loads for this time, as the agent does: readings for a usage trace, and windows.
+pub(super) fn read(loads: &[&Load<'_>], length: Duration) -> Vec<Run> {
+    let mut runs: Vec<_> = loads.iter().map(|load| load.run()).collect();
+    let mut marks: Vec<_> = loads.iter().map(|load| (0, load.used_ns(), load.count())).collect();
+    read_in_time();
+    let began = Instant::now();
+    for tick in 0..=(length.as_nanos() / READ_EVERY.as_nanos()) as usize {
+        std::thread::sleep((READ_EVERY * tick as u32).saturating_sub(began.elapsed()));
+        for ((run, load), mark) in runs.iter_mut().zip(loads).zip(&mut marks) {
+            let (at_ns, used_ns) = (began.elapsed().as_nanos() as u64, load.used_ns());
+            run.readings.push((at_ns, used_ns));
+            if tick > 0 && tick.is_multiple_of(READINGS_A_WINDOW) {
+                let now = (at_ns, used_ns, load.count());
+                run.windows.push(window(std::mem::replace(mark, now), now));
             }
         }
-        std::thread::sleep(length.saturating_sub(began.elapsed()));
-        records
     }
-
-    /// The first usage trace: two seconds of readings on time. The agent, too, retries until it has
-    /// one. `None` if nothing ran, or if this machine was too busy for readings on time.
-    pub(super) fn trace(&self) -> Option<UsageTrace> {
-        self.readings.windows(READINGS).step_by(5).find_map(UsageTrace::from_readings)
-    }
-
-    /// Share of throttled periods that the replay finds at a limit.
-    pub(super) fn replayed(&self, limit_cores: f64) -> f64 {
-        let mut traces = UsageTraces::default();
-        self.trace().into_iter().for_each(|trace| traces.learn(trace));
-        let bandwidth = CandidateLimit { limit_cores, burst_share: 0.0 };
-        let mut replay = Replay::default();
-        let mut total = Count::default();
-        for (number, window) in
-            (0..ROUNDS * self.windows.len() as u64).zip(self.windows.iter().cycle())
-        {
-            total = total.plus(replay.window(bandwidth, window, &traces, number));
-        }
-        total.share().unwrap_or(0.0)
-    }
+    std::thread::sleep(length.saturating_sub(began.elapsed()));
+    runs
 }
 
 /// Gives this thread, but not its children, real-time priority, so that a busy machine does not
@@ -136,13 +108,13 @@ fn read_in_time() {
     assert!(status.success(), "chrt (util-linux) needs CAP_SYS_NICE: {status}");
 }
 
-/// The window between two readings of time, CPU time used and counters.
-fn window(then: (u64, u64, Count), now: (u64, u64, Count)) -> Window {
-    Window {
-        used_ns: now.1 - then.1,
-        periods: Some((now.2.periods - then.2.periods).into()),
-        throttled_periods: Some((now.2.throttled - then.2.throttled).into()),
-        length_ns: now.0 - then.0,
-        ..Window::default()
-    }
+/// CPU time used, periods, throttled periods and length of the window between two readings of time,
+/// CPU time used and counters.
+fn window(then: (u64, u64, Count), now: (u64, u64, Count)) -> (u64, u64, u64, u64) {
+    (
+        now.1 - then.1,
+        (now.2.periods - then.2.periods).into(),
+        (now.2.throttled - then.2.throttled).into(),
+        now.0 - then.0,
+    )
 }

@@ -7,6 +7,7 @@ mod command;
 mod go;
 mod load;
 mod rare_bursts;
+mod recorded;
 mod replay;
 mod shapes;
 mod windows;

@@ -16,12 +16,14 @@ const MOUNTS: &str = "/sys/fs/cgroup";
 #[test]
 fn the_table_shows_the_limit_that_throttles_a_container() {
     let _turn = turn();
-    let demo = Demo::start(&["--once", "8"]);
+    // In a node, six workloads and the demo share the time of one CPU: names come after some seconds.
+    let demo = Demo::start(&["--once", "20"]);
     let pid = demo.pid();
     let page = demo.end();
     assert!(page.starts_with("cpuwarden demo: real workloads in real cgroups"), "{page}");
     assert!(!page.contains('\x1b'), "escape codes: {page:?}");
     let rows = rows(&page);
+    assert!(rows.contains_key("shop/checkout spinner"), "{page}");
     let spinner = &rows["shop/checkout spinner"];
     assert!(spinner.throttled > 50 && spinner.peak > 50 && spinner.periods > 50, "{page}");
     assert_eq!((spinner.limit.as_str(), spinner.by.as_str()), ("0.20", "own"), "{page}");

@@ -2,15 +2,49 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 /// Longest wait for a condition, and for a browser beside other load: minutes on a busy machine.
 const LONGEST: Duration = Duration::from_secs(180);
+
+/// Runs `chromedriver` until the standard input ends, which it does with this process at the latest.
+/// Then it ends the browser, which outlives its driver, and removes their files.
+const UNTIL_END_OF_INPUT: &str = r#"chromedriver "$@" & driver=$!
+cat > /dev/null
+kill "$driver"; pkill --full -- "--user-data-dir=$TMPDIR"
+until rm -rf "$TMPDIR"; do sleep 0.1; done"#;
+
+/// Browsers that tests have returned. A browser takes a second of a CPU to start.
+static IDLE: Mutex<Vec<Browser>> = Mutex::new(Vec::new());
+
+/// A browser with one blank tab. The next test takes it over, unless this one fails.
+pub(crate) struct Borrowed(Option<Browser>);
+
+impl Deref for Borrowed {
+    type Target = Browser;
+
+    fn deref(&self) -> &Browser {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let browser = self.0.take().unwrap();
+        browser.reset();
+        IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(browser);
+    }
+}
 
 /// A browser with one tab, closed on drop.
 pub(crate) struct Browser {
@@ -22,13 +56,18 @@ pub(crate) struct Browser {
 }
 
 impl Browser {
-    /// Starts the browser.
-    pub(crate) fn start() -> Self {
-        Self::start_driver(Command::new("chromedriver"))
+    /// A browser that another test has returned, or else a new one.
+    pub(crate) fn borrow() -> Borrowed {
+        let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Borrowed(Some(idle.unwrap_or_else(|| {
+            let mut driver = Command::new("sh");
+            driver.args(["-c", UNTIL_END_OF_INPUT, "sh"]).stdin(Stdio::piped());
+            Self::start(driver)
+        })))
     }
 
-    /// As [`start`](Self::start), with a command that runs `chromedriver` and passes on arguments.
-    pub(crate) fn start_driver(mut driver: Command) -> Self {
+    /// Starts a browser with a command that runs `chromedriver` and passes on arguments.
+    pub(crate) fn start(mut driver: Command) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("cpuwarden-browser-{}-{number}", std::process::id());
@@ -37,7 +76,6 @@ impl Browser {
         let mut driver = driver
             .env("TMPDIR", &files)
             .arg("--port=0")
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -97,7 +135,7 @@ impl Browser {
                 self.run("return document.body.innerText"),
                 self.console()
             );
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -118,6 +156,16 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", &size);
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.devtools("Emulation.setEmulatedMedia", &features);
+    }
+
+    /// Leaves the page, and takes back what was set and logged.
+    fn reset(&self) {
+        self.open("about:blank");
+        self.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
+        self.devtools("Emulation.setEmulatedMedia", &json!({ "features": [] }));
+        self.set_time_zone("");
+        self.console();
+        self.requests();
     }
 
     /// Sets the time zone, such as `Asia/Tokyo`.
@@ -235,11 +283,13 @@ impl Drop for Browser {
                 let _ = stream.read(&mut [0; 256]);
             }
         }
-        let _ = self.driver.kill();
+        if self.driver.stdin.take().is_none() {
+            let _ = self.driver.kill();
+        }
         let _ = self.driver.wait();
         // Processes of the browser may still end.
         for _ in 0..50 {
-            if std::fs::remove_dir_all(&self.files).is_ok() {
+            if std::fs::remove_dir_all(&self.files).is_ok() || !self.files.exists() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(100));

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::api::full_report;
-use crate::browser::Browser;
+use crate::browser::{Borrowed, Browser};
 use crate::page::screenshot;
 use crate::support::{Server, place};
 
@@ -52,8 +52,8 @@ const faint = (least) => texts().map(([element, pseudo, text]) => [contrast(elem
 ";
 
 /// A browser on a page whose agent has one finding.
-fn open(server: &Server) -> Browser {
-    let browser = Browser::start();
+fn open(server: &Server) -> Borrowed {
+    let browser = Browser::borrow();
     browser.look(390, 844, "light");
     browser.open(&format!("http://{}/", server.address));
     browser.wait_for(VIEWS[0].1);

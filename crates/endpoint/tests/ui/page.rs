@@ -84,7 +84,7 @@ fn assert_quiet(browser: &Browser, origin: &str) {
 fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
     let server = Server::start(16, true).ten_seconds();
     let origin = format!("http://{}/", server.address);
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     browser.look(1280, 800, "light");
     while_time_passes(&server, || {
         browser.open(&origin);
@@ -138,7 +138,7 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
 fn a_pod_shows_its_aggressors_over_the_chosen_time() {
     let server = Server::start(3, true);
     (0..=400).for_each(|second| server.second(second));
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     browser.open(&format!("http://{}/#pod/uid-0", server.address));
     let line = "document.querySelector('[aria-label=\"Waits by aggressor over time\"] path.line')";
     browser.wait_for(line);
@@ -162,7 +162,7 @@ fn findings_show_their_change_the_command_and_injected_variables_as_text() {
     let patch = json!({ "spec": { "template": { "spec": { "containers": [limit] } } } });
     report.findings[0].patch = Some(patch);
     let report = serde_json::to_value(report).unwrap();
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     browser.open(&format!("http://{}/", server.address));
     browser.wait_for(VICTIMS);
     let command = format!("kubectl patch {HOSTILE}");
@@ -216,7 +216,7 @@ fn findings_with_a_change_and_a_large_effect_come_first_and_infos_last() {
     let mut report = serde_json::to_value(full_report()).unwrap();
     report["findings"] = findings.into();
     let answer = json!({ "containers": [report] });
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     browser.open(&format!("http://{}/", server.address));
     browser.wait_for(VICTIMS);
     browser.run(&format!("window.fetch = async () => new Response(JSON.stringify({answer}))"));
@@ -245,7 +245,7 @@ fn findings_with_a_change_and_a_large_effect_come_first_and_infos_last() {
 #[test]
 fn the_table_can_be_filtered_sorted_and_paused() {
     let server = Server::start(16, true).ten_seconds();
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     while_time_passes(&server, || {
         browser.open(&format!("http://{}/", server.address));
         browser.wait_for(VICTIMS);
@@ -281,7 +281,7 @@ fn the_table_can_be_filtered_sorted_and_paused() {
 #[test]
 fn a_pause_holds_the_figures_when_other_keys_are_pressed() {
     let server = Server::start(16, true).ten_seconds();
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     browser.open(&format!("http://{}/", server.address));
     browser.wait_for("document.querySelector('.strip')?.ariaLabel.startsWith('last 10 seconds')");
     browser.press("p");
@@ -330,7 +330,7 @@ fn a_pause_holds_the_figures_when_other_keys_are_pressed() {
 #[test]
 fn times_are_in_utc_wherever_the_browser_is() {
     let server = Server::start(3, true).ten_seconds();
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     browser.set_time_zone("Asia/Tokyo");
     browser.open(&format!("http://{}/#pod/uid-0", server.address));
     browser.wait_for("document.getElementById('facts').textContent.includes('at 22:13:30 UTC')");
@@ -350,7 +350,7 @@ fn times_are_in_utc_wherever_the_browser_is() {
 fn the_page_reconnects_after_the_agent_was_gone() {
     let server = Server::start(3, true).ten_seconds();
     let address = server.address;
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     while_time_passes(&server, || {
         browser.open(&format!("http://{address}/"));
         browser.wait_for("document.getElementById('live').textContent == 'live'");
@@ -371,7 +371,7 @@ fn the_page_reconnects_after_the_agent_was_gone() {
 #[test]
 fn the_page_reports_that_no_data_comes() {
     let server = Server::start(3, true).ten_seconds();
-    let browser = Browser::start();
+    let browser = Browser::borrow();
     browser.open(&format!("http://{}/", server.address));
     let state = "document.getElementById('live').dataset.state";
     browser.wait_for(&format!("{state} == 'silent'"));

@@ -1,6 +1,6 @@
 //! Distribution of a target's tests among the queues.
 
-use crate::grounds::NOT_ON_HOST;
+use crate::grounds::{NOT_ON_HOST, ONLY_IN_ALL};
 
 /// Arguments of the runs of one target, by queue.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,10 @@ pub(super) fn of(target: &str, all: bool) -> Parts {
             let skip = ["node::"].iter().chain(elsewhere);
             let host = skip.flat_map(|name| ["--skip", name]).map(str::to_owned).collect();
             let nodes = words(if all { &["node::", "--include-ignored"] } else { &["node::"] });
-            Parts { nodes: vec![nodes], host: vec![host], ..Parts::default() }
+            let large =
+                (target == BINARY && all).then(|| words(&[&["--ignored"], ONLY_IN_ALL].concat()));
+            let host = [host].into_iter().chain(large).collect();
+            Parts { nodes: vec![nodes], host, ..Parts::default() }
         }
         IMAGE if all => Parts { small: vec![words(&["--include-ignored"])], ..Parts::default() },
         _ => Parts { small: vec![Vec::new()], ..Parts::default() },
@@ -55,6 +58,8 @@ mod tests {
         let parts = of(BINARY, true);
         assert!(!NOT_ON_HOST.iter().any(|name| parts.host[0].iter().any(|word| word == name)));
         assert_eq!(parts.nodes, [["node::", "--include-ignored"]]);
+        let large = parts.host.last().unwrap();
+        assert!(large[0] == "--ignored" && large[1..] == *ONLY_IN_ALL, "{large:?}");
         assert_eq!(of(IMAGE, true).small, [["--include-ignored"]]);
         assert_eq!(of(IMAGE, false).small, [Vec::<String>::new()]);
     }

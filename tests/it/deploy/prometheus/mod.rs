@@ -74,7 +74,7 @@ fn prometheus_fills_every_panel_and_fires_the_right_alerts() {
 }
 
 #[test]
-#[ignore = "only in cargo xtask test --all: an emulated node boots, for pressure that changes"]
+#[ignore = "only in `cargo xtask test --all`: an emulated node boots, for pressure that changes"]
 fn panels_of_pressure_show_a_running_node() {
     let (_turn, _stage) = (turn(), OnStage::enter());
     let emulated = free_address();

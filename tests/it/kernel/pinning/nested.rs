@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::scene::{PodRequest, Scene, effective, online};
 use crate::support::Cgroup;
 
-const PAIRS: usize = 4500;
+const PAIRS: usize = 2500;
 const DEPTH: usize = 1900;
 
 /// A shared pod, and one with CPUs of its own.

@@ -10,7 +10,7 @@ use super::scene::{Scene, container_id};
 use crate::kernel::created::Socket;
 use crate::support::{Agent, Qos, eventually};
 
-const STARTS: usize = 200;
+const STARTS: usize = 50;
 
 /// Starts a container of a new pod as a runtime does. Returns whether the agent answered with its
 /// CPUs, and those that its first program may use.
