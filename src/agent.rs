@@ -36,7 +36,7 @@ use crate::{condition, interference, recorder, sampling, trace};
 pub(crate) struct Agent {
     parts: RunningParts,
     sampler_ended: oneshot::Receiver<()>,
-    /// What a reload applies.
+    /// One for each part with settings that a reload can change.
     reloads: Vec<Reload>,
     /// Address of the endpoint; the configured one if there is no endpoint.
     address: SocketAddr,
@@ -367,7 +367,7 @@ impl Shared<'_> {
     }
 }
 
-/// What a reload applies: the certificate, and the profiles of pinning.
+/// Reloads of the certificate and of pinning's profiles.
 fn reloads(identity: Option<Arc<Identity>>, pinning: Option<&PinningThread>) -> Vec<Reload> {
     let identity = identity.map(|identity| -> Reload { Box::new(move |_| identity.reload()) });
     let profiles = pinning.map(|pinning| -> Reload {

@@ -4,9 +4,11 @@
 //! the view of `top`; elsewhere it prints a table of the time since the start.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use demo::{DemoArgs, DemoView, Kubelet, Stage, Table};
+use pod_sources::Pods;
 use top::{App, Look, Signals, show};
 
 use crate::agent::Agent;
@@ -27,15 +29,42 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<(), Failure> {
         // Before anything is created that must be removed.
         let mut signals = Signals::new()?;
         match Stage::build() {
-            Ok(stage) => play(args, &stage, &mut signals).await,
+            Ok(mut stage) => play(args, &mut stage, &mut signals).await,
             Err(why) => demo::show_recorded(args, &why, &mut signals).await,
         }
     })
 }
 
-async fn play(args: &DemoArgs, stage: &Stage, signals: &mut Signals) -> Result<(), Failure> {
+async fn play(args: &DemoArgs, stage: &mut Stage, signals: &mut Signals) -> Result<(), Failure> {
     let kubelet = Kubelet::start(stage.node_name(), stage.pod_list()).await?;
     let mut agent = Agent::start(&config(args, stage, &kubelet)?).await?;
+    let outcome = tokio::select! {
+        () = listed(agent.pods()) => show_agent(args, stage, &mut agent, signals).await,
+        () = signals.any() => Ok(()),
+    };
+    agent.drain().await;
+    outcome
+}
+
+/// Returns when the agent knows the names of the pods, or after ten seconds. On a slow machine the
+/// workloads would delay the names.
+async fn listed(pods: &Pods) {
+    let listed = async {
+        while pods.listed_at().is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(10), listed).await;
+}
+
+/// Lets the pods work and shows what the agent sees.
+async fn show_agent(
+    args: &DemoArgs,
+    stage: &mut Stage,
+    agent: &mut Agent,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    stage.go()?;
     let timeline = agent.timeline().context("the agent of this process keeps no history")?;
     let view = DemoView::new(args, stage, agent.address(), agent.pods().clone());
     let advisor = agent.advisor().clone();
@@ -61,7 +90,6 @@ async fn play(args: &DemoArgs, stage: &Stage, signals: &mut Signals) -> Result<(
         })
     };
     following.abort();
-    agent.drain().await;
     outcome
 }
 

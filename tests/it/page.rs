@@ -171,11 +171,8 @@ fn assert_the_spinner_loses_most_by_its_own_limit(scene: &Scene) {
         wait_for_a_change(scene.address);
     }
     browser.open(&origin);
-    // On a busy machine the weaker of the two neighbors waits even longer.
-    let worst = "[...document.querySelectorAll('tbody tr')].slice(0, 2)";
-    browser.wait_for(&format!(
-        "{worst}.some((row) => row.querySelector('a').textContent == 'checkout')"
-    ));
+    // On a busy machine another pod may be on top for some seconds.
+    browser.wait_for("document.querySelector('tbody a')?.textContent == 'checkout'");
     let strip = format!("{}.querySelector('.strip').ariaLabel", row("checkout"));
     browser.wait_for(&format!("{strip}.includes('ms per s')"));
     let first = browser.run(&format!("return {strip}"));
@@ -186,8 +183,7 @@ fn assert_the_spinner_loses_most_by_its_own_limit(scene: &Scene) {
     browser.wait_for("document.querySelector('h1')?.textContent == 'checkout'");
     let (own, share) =
         (figure("Throttled", "by its own limit"), figure("Throttled", "of the time"));
-    // Of the time that it is not throttled it may wait, even for the browser, which has as much weight.
-    browser.wait_for(&format!("{own} > 0 && {share} > 50"));
+    browser.wait_for(&format!("{own} > 500 && {share} > 50"));
     // Only its container has a limit.
     browser.wait_for(&format!("!({} > 50)", figure("Throttled", "by a limit above")));
     let line = "document.querySelector('.chart path.c-own.line').getAttribute('d')";

@@ -10,12 +10,12 @@ use super::workload::Process;
 
 /// Cgroups and processes; both are removed on drop, processes first.
 pub(super) struct RealNode {
-    _processes: Vec<Process>,
+    processes: Vec<Process>,
     tree: Tree,
 }
 
 impl RealNode {
-    /// Creates the cgroups and starts the processes.
+    /// Creates the cgroups and starts the processes, which do nothing until [`RealNode::go`].
     ///
     /// # Errors
     /// The hierarchy lacks the cpu controller or is not writable.
@@ -31,11 +31,17 @@ impl RealNode {
                 .with_context(|| format!("pod {}/{}", pod.namespace, pod.name))?;
             processes.push(process);
         }
-        // All at once, so that the neighbors compete from the start.
-        for process in &mut processes {
-            process.go().context("a workload exited during its start")?;
-        }
-        Ok(Self { _processes: processes, tree })
+        Ok(Self { processes, tree })
+    }
+
+    /// Lets all processes work at once, so that the neighbors compete from the start.
+    ///
+    /// # Errors
+    /// A process has ended.
+    pub(super) fn go(&mut self) -> anyhow::Result<()> {
+        self.processes
+            .iter_mut()
+            .try_for_each(|process| process.go().context("a workload exited during its start"))
     }
 
     /// One-line description of the stage.

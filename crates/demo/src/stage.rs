@@ -9,7 +9,7 @@ use crate::real::RealNode;
 pub struct Stage(RealNode);
 
 impl Stage {
-    /// Builds the node.
+    /// Builds the node. Its pods are idle until [`Stage::go`].
     ///
     /// # Errors
     /// This process is not root, or the hierarchy lacks the cpu controller or is not writable.
@@ -18,6 +18,14 @@ impl Stage {
             bail!("not root");
         }
         RealNode::build().map(Self)
+    }
+
+    /// Lets the pods work.
+    ///
+    /// # Errors
+    /// A workload has ended.
+    pub fn go(&mut self) -> anyhow::Result<()> {
+        self.0.go()
     }
 
     /// One-line description of the stage.

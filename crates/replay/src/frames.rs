@@ -9,7 +9,7 @@ use timeline::recording::Recording;
 /// Opens a file or a directory.
 ///
 /// # Errors
-/// It cannot be read, is no recording, or is one of a later version.
+/// The path cannot be read, holds no recording, or holds one of a later version.
 pub(crate) fn open(path: &Path) -> Result<Recording, Failure> {
     Recording::open(path).map_err(|error| Failure::config(error.to_string()))
 }

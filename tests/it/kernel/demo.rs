@@ -16,8 +16,7 @@ const MOUNTS: &str = "/sys/fs/cgroup";
 #[test]
 fn the_table_shows_the_limit_that_throttles_a_container() {
     let _turn = turn();
-    // In a node, six workloads and the demo share the time of one CPU: names come after some seconds.
-    let demo = Demo::start(&["--once", "20"]);
+    let demo = Demo::start(&["--once", "8"]);
     let pid = demo.pid();
     let page = demo.end();
     assert!(page.starts_with("cpuwarden demo: real workloads in real cgroups"), "{page}");

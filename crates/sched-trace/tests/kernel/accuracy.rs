@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use sched_trace::Aggressor;
 use testkit::Cgroup;
 
-use crate::lab::{Lab, Measured, Spinner, last_cpu};
+use crate::lab::{Lab, Measured, Spinner, busy_ns, last_cpu};
 use crate::workload::burst;
 
 /// CFS period of every quota.
@@ -296,15 +296,4 @@ fn kernel_i_a_sidecar_stalls_only_while_its_own_threads_wait() {
             assert!((waited_ns / 3..=most_ns).contains(&stalled_ns), "{waited_ns}: {found:?}");
         }
     }
-}
-
-/// Time in which the CPU was not idle, by its ticks in `/proc/stat`.
-fn busy_ns(cpu: u32) -> u64 {
-    let text = std::fs::read_to_string("/proc/stat").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).unwrap();
-    let ticks: Vec<u64> = line.split_whitespace().map(|ticks| ticks.parse().unwrap()).collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else {
-        panic!("{line}")
-    };
-    (user + nice + system + irq + softirq) * 1_000_000_000 / rustix::param::clock_ticks_per_second()
 }

@@ -367,3 +367,14 @@ pub(crate) fn last_cpu() -> u32 {
     let online = cgroupfs::node::cpu_list("/sys".as_ref(), "online").unwrap();
     online.iter().last().unwrap()
 }
+
+/// Time in which the CPU was not idle, by its ticks in `/proc/stat`.
+pub(crate) fn busy_ns(cpu: u32) -> u64 {
+    let text = fs::read_to_string("/proc/stat").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).unwrap();
+    let ticks: Vec<u64> = line.split_whitespace().map(|ticks| ticks.parse().unwrap()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = ticks[..] else {
+        panic!("{line}")
+    };
+    (user + nice + system + irq + softirq) * 1_000_000_000 / rustix::param::clock_ticks_per_second()
+}

@@ -1,6 +1,6 @@
 //! Load on the sibling thread of a core with two threads: CPUs 0 and 1 of the QEMU node.
 
-use crate::lab::{Lab, Measured};
+use crate::lab::{Lab, Measured, busy_ns};
 
 /// Shares of the victim's run time beside its own pod, others, and nothing.
 fn shares(victim: &Measured) -> [f64; 3] {
@@ -20,11 +20,15 @@ fn smt_siblings_are_distinguished() {
     victim.spin(0);
     sidecar.spin(1);
     rival.spin(1);
-    // The victim has the other CPU's system work beside it too, a sixth of the node's time, and what
-    // it did before it could be seen.
+    // The victim has the other CPU's system work beside it too, and what it did before it could be
+    // seen.
+    let before_ns = busy_ns(1);
     let [measured] = lab.measure([&victim]);
+    let others_ns = busy_ns(1) - before_ns;
     let alone = shares(&measured);
-    assert!(alone[2] >= 0.75, "alone: {alone:?}");
+    let others = others_ns as f64 / measured.run_ns as f64;
+    println!("alone: {alone:?}, the other CPU was busy for {others}");
+    assert!(alone[2] >= 0.9 - others, "alone: {alone:?}, the other CPU was busy for {others}");
     let [measured, _] = lab.measure([&victim, &rival]);
     let with_rival = shares(&measured);
     assert!(with_rival[1] >= 0.9, "beside another pod: {with_rival:?}");

@@ -148,7 +148,7 @@ impl<'a> Scene<'a> {
 }
 
 #[test]
-#[ignore = "only in `cargo xtask test --all`: two minutes for every load"]
+#[ignore = "only in `cargo xtask test --all`: two minutes of all loads"]
 fn two_minutes_of_real_loads_alert_for_harm_and_not_for_bursts() {
     let loads = loads();
     let scene = Scene::start(RealTree::new(), &loads, PACE);
