@@ -90,8 +90,8 @@ impl Node {
         let written = json!({ "inode": inode, "original": { "value": original }, "wrote": wrote });
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let body = json!({ "boot_id": boot.trim_end(), "written": [[path, "quota", written]] });
-        let file = CheckedFile { name: "yields.json", magic: "cpuwarden-yields-1" };
-        file.write(&self.state_dir(), &body.to_string()).unwrap();
+        let file = CheckedFile { name: "yields.json", magic: "cpuwarden-yields-1", remedy: "" };
+        file.write(&self.state_dir(), &body).unwrap();
         assert!(yielding::leftovers(&self.state_dir(), Path::new("/proc")).unwrap());
     }
 

@@ -161,7 +161,7 @@ impl Default for BurstLimits {
 }
 
 /// Reason why a container gets no burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ineligible {
     /// The container has exclusive CPUs.
     Exclusive,
@@ -177,6 +177,16 @@ pub enum Ineligible {
     NoGain,
     /// There are not enough measurements yet.
     NotMeasured,
+    /// The pod's annotation requests none.
+    NotRequested,
+    /// The pod's annotation requests only a quota above the limit, which is not offered.
+    NotOffered,
+    /// The pod's annotation cannot be used.
+    InvalidAnnotation,
+    /// The pod or the container is not in the pod list.
+    UnknownPod,
+    /// The kernel has no CPU burst.
+    NoKernelSupport,
 }
 
 impl Ineligible {
@@ -191,6 +201,11 @@ impl Ineligible {
             Self::Busy => "busy",
             Self::NoGain => "no_gain",
             Self::NotMeasured => "not_measured",
+            Self::NotRequested => "not_requested",
+            Self::NotOffered => "not_offered",
+            Self::InvalidAnnotation => "invalid_annotation",
+            Self::UnknownPod => "unknown_pod",
+            Self::NoKernelSupport => "no_kernel_support",
         }
     }
 }

@@ -21,13 +21,14 @@ pub fn drain(config: &DrainConfig, timeout: Duration) -> Result<String, Failure>
 pub(crate) fn failure(error: &Error) -> Failure {
     let text = chain(error);
     match error {
-        Error::State { .. } => Failure::unavailable(format!(
+        Error::State(state_dir::Error::File { .. }) => Failure::unavailable(format!(
             "--state-dir: {text}; set it to the agent's state directory, and run as root"
         )),
-        Error::Checkpoint { .. } => {
-            Failure::unavailable(format!("--state-dir: {text}; use cpuwarden drain --every-pod"))
+        // The text ends with the remedy.
+        Error::State(state_dir::Error::Damaged { .. }) => {
+            Failure::unavailable(format!("--state-dir: {text}"))
         }
-        Error::Locked(_) => {
+        Error::State(state_dir::Error::Locked(_)) => {
             Failure::unavailable(format!("--state-dir: {text}; see the log of the agent"))
         }
         // The text ends with the remedy.

@@ -1,9 +1,9 @@
 //! `cpuwarden pins`: pods with exclusive CPUs, whether the kernel agrees, and rejected requests.
 
-use api::{Pin, PinRow};
+use api::{Pin, PinRow, Restricted};
 use console::{Failure, output};
-use pinning::{Checkpoint, NodeConfig};
-use watchdog::errors::chain;
+use pinning::NodeConfig;
+use state_dir::{PinningCheckpoint, SettingKey, Written, YieldingCheckpoint};
 
 use crate::drain::failure;
 
@@ -30,12 +30,12 @@ pub fn show_pins(node: &NodeConfig, json: bool) -> Result<(), Failure> {
 /// # Errors
 /// A state directory or a hierarchy that cannot be read.
 pub fn pins(node: &NodeConfig) -> Result<Option<Vec<PinRow>>, Failure> {
-    let checkpoint = Checkpoint::of_this_boot(&node.state_dir, &node.proc_root)
-        .map_err(|error| failure(&error))?;
-    let restricted = yielding::restricted(&node.state_dir, &node.proc_root)
-        .map_err(|error| Failure::unavailable(format!("--state-dir: {}", chain(&error))))?;
-    let not_in_effect = pinning::not_in_effect(&node.state_dir, &node.proc_root)
-        .map_err(|error| failure(&error))?;
+    let failed = |error: state_dir::Error| failure(&error.into());
+    let checkpoint =
+        PinningCheckpoint::of_this_boot(&node.state_dir, &node.proc_root).map_err(failed)?;
+    let restricted =
+        YieldingCheckpoint::read(&node.state_dir, &node.proc_root).map_err(failed)?.written;
+    let not_in_effect = pinning::not_in_effect(&node.state_dir, &node.proc_root).map_err(failed)?;
     if checkpoint.is_none() && restricted.is_empty() && not_in_effect.is_none() {
         return Ok(None);
     }
@@ -43,7 +43,7 @@ pub fn pins(node: &NodeConfig) -> Result<Option<Vec<PinRow>>, Failure> {
     let status = not_in_effect.map(|not_in_effect| PinRow::NotInEffect { not_in_effect });
     let rejected = checkpoint.rejections.values().cloned().map(PinRow::Rejected);
     let rejected: Vec<PinRow> =
-        rejected.chain(restricted.into_iter().map(PinRow::Restricted)).chain(status).collect();
+        rejected.chain(restricted.into_iter().map(restriction)).chain(status).collect();
     if checkpoint.pins.is_empty() {
         return Ok(Some(rejected));
     }
@@ -51,4 +51,15 @@ pub fn pins(node: &NodeConfig) -> Result<Option<Vec<PinRow>>, Failure> {
     let pinned =
         |(uid, pin): (String, Pin)| PinRow::Pinned { verified: verified.contains(&uid), pin };
     Ok(Some(checkpoint.pins.into_iter().map(pinned).chain(rejected).collect()))
+}
+
+fn restriction(((path, setting), was): (SettingKey, Written)) -> PinRow {
+    PinRow::Restricted(Restricted {
+        namespace: was.namespace,
+        pod: was.pod,
+        cgroup: path.display().to_string(),
+        setting: setting.name().to_owned(),
+        value: was.wrote,
+        original: was.original.value,
+    })
 }

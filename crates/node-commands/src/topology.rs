@@ -7,8 +7,9 @@ use anyhow::Context;
 use api::{CpuWithOwner, NodeTopology, Pin};
 use console::{Failure, output, table};
 use kernel_text::CpuSet;
-use pinning::{Checkpoint, CpuManagerState, Machine};
+use pinning::{CpuManagerState, Machine};
 use placement::{CoreKind, Cpu};
+use state_dir::PinningCheckpoint;
 use watchdog::errors::chain;
 
 use crate::drain::failure;
@@ -57,8 +58,8 @@ fn owners(
     sources: &TopologySources<'_>,
     machine: &Machine,
 ) -> Result<Vec<(String, CpuSet)>, Failure> {
-    let checkpoint = Checkpoint::of_this_boot(sources.state_dir, sources.proc_root)
-        .map_err(|error| failure(&error))?;
+    let checkpoint = PinningCheckpoint::of_this_boot(sources.state_dir, sources.proc_root)
+        .map_err(|error| failure(&error.into()))?;
     let pins = checkpoint.into_iter().flat_map(|checkpoint| checkpoint.pins.into_values());
     let pin = |pin: Pin| {
         Some((format!("{}/{} ({})", pin.namespace, pin.pod, pin.cpu_qos), pin.cpus.parse().ok()?))

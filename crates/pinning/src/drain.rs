@@ -1,7 +1,6 @@
 //! Undoes pinning: every written cgroup gets all CPUs again, or its original CPUs.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,11 +9,10 @@ use kernel_text::{CgroupVersion, CpuSet};
 use placement::{Holding, PodCgroups, Uid, drain_steps};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use state_dir::{FileError, Lock};
+use state_dir::{DrainRequest, Lock, PinningCheckpoint, Writer};
 
 use crate::carry_out::{carry_out, write_v1};
-use crate::checkpoint::Checkpoint;
-use crate::drain_request::{DrainRequest, take_lock};
+use crate::grants::to_current;
 use crate::nested::{self, NarrowedCpusets};
 use crate::owner::{CpuManagerState, KubeletsOwn};
 use crate::pinner::{NodeConfig, chain};
@@ -69,11 +67,9 @@ pub enum DrainOutcome {
 pub fn drain(config: &DrainConfig, timeout: Duration) -> Result<DrainOutcome> {
     let state_dir = &config.node.state_dir;
     let request = DrainRequest::of(state_dir);
-    let asked = fs::create_dir_all(state_dir)
-        .map_err(|error| FileError::on("make", state_dir)(error).into())
-        .and_then(|()| request.make());
+    let asked = request.make();
     let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + timeout)?;
-    let found = match Checkpoint::read(state_dir) {
+    let found = match PinningCheckpoint::read(state_dir) {
         Ok(found) => found
             .filter(|checkpoint| !is_of_another_boot(checkpoint, &config.node.proc_root))
             .map(Some),
@@ -90,16 +86,15 @@ pub fn drain(config: &DrainConfig, timeout: Duration) -> Result<DrainOutcome> {
             None if !waited => DrainOutcome::Nothing,
             answer => DrainOutcome::ByAgent(answer),
         }),
-        None | Some(None) => {
-            give_back_here(config, Checkpoint::default(), Scope::EveryPod).map(DrainOutcome::Here)
-        }
+        None | Some(None) => give_back_here(config, PinningCheckpoint::default(), Scope::EveryPod)
+            .map(DrainOutcome::Here),
         Some(Some(checkpoint)) => {
             give_back_here(config, checkpoint, config.scope).map(DrainOutcome::Here)
         }
     }
 }
 
-fn is_of_another_boot(checkpoint: &Checkpoint, proc_root: &Path) -> bool {
+fn is_of_another_boot(checkpoint: &PinningCheckpoint, proc_root: &Path) -> bool {
     let boots = (&checkpoint.boot_id, node::boot_id(proc_root));
     matches!(boots, (Some(then), Some(now)) if *then != now)
 }
@@ -109,38 +104,29 @@ fn is_of_another_boot(checkpoint: &Checkpoint, proc_root: &Path) -> bool {
 /// agent holds it.
 fn wait_for_lock(
     state_dir: &Path,
-    asked: Result<()>,
+    asked: state_dir::Result<()>,
     deadline: Instant,
 ) -> Result<(Option<Lock>, bool)> {
-    let mut asked = Some(asked);
-    let mut waited = false;
-    loop {
-        match take_lock(state_dir) {
-            Ok(lock) => return Ok((Some(lock), waited)),
-            Err(error @ Error::Locked(_)) => {
-                // If asking failed, the agent that holds the lock does not know that it should
-                // drain.
-                asked.take().unwrap_or(Ok(()))?;
-                if Instant::now() >= deadline {
-                    return Err(error);
-                }
-                waited = true;
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            Err(error) => {
-                tracing::warn!(
-                    error = chain(&error),
-                    "draining without the lock of the state directory"
-                );
-                return Ok((None, waited));
-            }
+    match Lock::take(state_dir, Writer::Pinning) {
+        Ok(lock) => Ok((Some(lock), false)),
+        Err(state_dir::Error::Locked(_)) => {
+            // If asking failed, the agent that holds the lock does not know that it should drain.
+            asked?;
+            Ok((Some(Lock::wait(state_dir, Writer::Pinning, deadline)?), true))
+        }
+        Err(error) => {
+            tracing::warn!(
+                error = chain(&error),
+                "draining without the lock of the state directory"
+            );
+            Ok((None, false))
         }
     }
 }
 
 fn give_back_here(
     config: &DrainConfig,
-    mut checkpoint: Checkpoint,
+    mut checkpoint: PinningCheckpoint,
     scope: Scope,
 ) -> Result<Drained> {
     let mut tree = PodTree::new(&config.node.hierarchy, config.node.kubepods.clone(), 0, None)?;
@@ -151,7 +137,7 @@ fn give_back_here(
         && scope == Scope::Written
     {
         let (checkpoint, mount) =
-            (Checkpoint::path(&config.node.state_dir), tree.mount().to_owned());
+            (PinningCheckpoint::path(&config.node.state_dir), tree.mount().to_owned());
         return Err(Error::Unmatched { checkpoint, entries, first, mount });
     }
     let view = tree.view(&node::cpu_list(&config.node.sys_root, "possible")?)?;
@@ -160,7 +146,7 @@ fn give_back_here(
         .unwrap_or_default();
     let drained = give_back(&tree, &view, &checkpoint, scope, &kubelets);
     if drained.errors.is_empty()
-        && let Err(error) = Checkpoint::remove(&config.node.state_dir)
+        && let Err(error) = PinningCheckpoint::remove(&config.node.state_dir)
     {
         tracing::warn!(error = chain(&error), "failed to delete the checkpoint");
     }
@@ -173,12 +159,12 @@ fn give_back_here(
 pub(crate) fn give_back(
     tree: &PodTree,
     view: &View,
-    checkpoint: &Checkpoint,
+    checkpoint: &PinningCheckpoint,
     scope: Scope,
     kubelets: &KubeletsOwn,
 ) -> Drained {
     let (mut drained, version) = (Drained::default(), tree.version());
-    let held: BTreeMap<Uid, Holding> = checkpoint.committed.to_current().held;
+    let held: BTreeMap<Uid, Holding> = to_current(&checkpoint.committed).held;
     let hierarchy = open_to_all(&view.hierarchy, kubelets);
     let (own, others): (Vec<_>, Vec<_>) =
         view.pods.iter().partition(|pod| kubelets.pods.contains(&pod.uid));
@@ -223,7 +209,7 @@ fn open_to_all(
 }
 
 /// Whether the path is still the cgroup that was written (same inode).
-fn was_written(checkpoint: &Checkpoint, path: &Path) -> bool {
+fn was_written(checkpoint: &PinningCheckpoint, path: &Path) -> bool {
     let was = checkpoint.written.get(path);
     was.is_some_and(|was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode))
 }

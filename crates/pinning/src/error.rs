@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use kernel_text::CpuSet;
-use state_dir::FileError;
 
 /// Shorthand for this crate's results.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -37,17 +36,9 @@ pub enum Error {
     /// No order of writes exists for the plan.
     #[error("the plan cannot be applied")]
     Steps(#[from] placement::StepError),
-    /// Failed operation on a file of the state directory.
+    /// A file or lock of the state directory.
     #[error(transparent)]
-    State(#[from] FileError),
-    /// Damaged checkpoint.
-    #[error("{path} is damaged: {reason}")]
-    Checkpoint {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Description of the damage.
-        reason: String,
-    },
+    State(#[from] state_dir::Error),
     /// None of the checkpoint's cgroups is here: wrong mount, or all of them were removed.
     #[error(
         "no cgroup of the {entries} in {checkpoint} exists below {mount} (first: {first}); nothing was changed. Set \
@@ -64,9 +55,6 @@ pub enum Error {
         /// Mount below which the cgroups were searched.
         mount: PathBuf,
     },
-    /// Another process enforces on this node; the path is that of its lock.
-    #[error("another cpuwarden has locked {0}: only one agent may write cpusets")]
-    Locked(PathBuf),
 }
 
 impl Error {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use api::Pin;
 use kernel_text::{CpuSet, MAX_CPUS};
 use kubepods::{ExclusiveCpus, PodIndex, PodName};
-
-use crate::Checkpoint;
+use state_dir::PinningCheckpoint;
 
 /// Exclusive CPUs of the kubelet's static CPU manager, and the pins in the checkpoint. An agent with
 /// `--pinning=off` leaves the pins of an earlier one in place.
@@ -22,7 +21,7 @@ impl Exclusive {
     /// Reads the pins. A checkpoint that cannot be read has none; pinning itself reports it.
     #[must_use]
     pub fn read(of_kubelet: Arc<ExclusiveCpus>, state_dir: &Path, proc_root: &Path) -> Self {
-        let checkpoint = Checkpoint::of_this_boot(state_dir, proc_root).ok().flatten();
+        let checkpoint = PinningCheckpoint::of_this_boot(state_dir, proc_root).ok().flatten();
         let pins = checkpoint.map(|checkpoint| checkpoint.pins).unwrap_or_default();
         Self { of_kubelet, pins }
     }
@@ -90,7 +89,7 @@ mod tests {
         let read = || Exclusive::read(Arc::default(), state.path(), proc.path()).pods();
         assert!(read().is_empty(), "no checkpoint");
         let pins = [("a".to_owned(), pin("cart", "2-3"))].into();
-        let checkpoint = Checkpoint { pins, ..Checkpoint::default() };
+        let checkpoint = PinningCheckpoint { pins, ..PinningCheckpoint::default() };
         checkpoint.write(state.path(), Path::new("/m")).unwrap();
         assert_eq!(read(), HashSet::from([name("cart")]));
         let boot_id = proc.path().join("sys/kernel/random/boot_id");

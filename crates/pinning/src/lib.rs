@@ -7,13 +7,12 @@
 
 mod admission;
 mod carry_out;
-mod checkpoint;
 mod claims;
 mod decision;
 mod drain;
-mod drain_request;
 mod error;
 mod exclusive;
+mod grants;
 mod nested;
 mod owner;
 mod pinner;
@@ -28,14 +27,12 @@ mod tree;
 mod verified;
 
 pub use admission::{Admission, ForeignContainer, Placed};
-pub use checkpoint::{Checkpoint, Held, WrittenCgroup, class_name};
 pub use claims::{claim, has_ended, with_container, with_pod_level};
 pub use decision::{Decision, PodOutcome};
 pub use drain::{DrainConfig, DrainOutcome, Drained, Scope, drain};
-pub use drain_request::{DrainRequest, take_lock};
 pub use error::{Error, Result};
 pub use exclusive::Exclusive;
-pub use nested::Narrowed;
+pub use grants::{class_name, to_current};
 pub use owner::{
     CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, connected_plugins,
     other_agents,

@@ -8,23 +8,11 @@ use std::path::{Path, PathBuf};
 
 use cgroupfs::{control, cpuset};
 use kernel_text::CpuSet;
-use serde::{Deserialize, Serialize};
+use state_dir::Narrowed;
 
 /// Maximum number of nested cgroups per container that are read, written and recorded. A container
 /// with more nested cpusets that set CPUs cannot be narrowed; this is reported as its pod's error.
 const KEPT: usize = 256;
-
-/// A nested cpuset that was narrowed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Narrowed {
-    /// Inode of the cgroup; together with the path it identifies the cgroup.
-    pub inode: u64,
-    /// `cpuset.cpus` as the application chose it.
-    pub chosen: String,
-    /// `cpuset.cpus` as written here. If it reads otherwise, the application has set it again.
-    pub written: String,
-}
 
 /// Nested cpusets that were narrowed, by path.
 pub(crate) type NarrowedCpusets = BTreeMap<PathBuf, Narrowed>;
@@ -84,7 +72,7 @@ pub(crate) fn follow(
 /// cpusets.
 pub(crate) fn give_back(narrowed: &NarrowedCpusets) -> usize {
     let give_back_one = |(path, was): (&PathBuf, &Narrowed)| {
-        let now = configured(path).ok().filter(|now| was.is_as_written(path, now))?;
+        let now = configured(path).ok().filter(|now| is_as_written(was, path, now))?;
         let above = configured(path.parent()?).ok()?;
         let goal = Some(was.chosen.parse::<CpuSet>().ok()?.intersection(&above))
             .filter(|goal| !goal.is_empty())?;
@@ -96,11 +84,8 @@ pub(crate) fn give_back(narrowed: &NarrowedCpusets) -> usize {
     narrowed.iter().filter_map(give_back_one).count()
 }
 
-impl Narrowed {
-    fn is_as_written(&self, path: &Path, now: &CpuSet) -> bool {
-        self.written == now.to_string()
-            && cgroupfs::inode(path).is_ok_and(|inode| inode == self.inode)
-    }
+fn is_as_written(was: &Narrowed, path: &Path, now: &CpuSet) -> bool {
+    was.written == now.to_string() && cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode)
 }
 
 impl Fit {

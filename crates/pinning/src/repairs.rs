@@ -1,23 +1,16 @@
 //! Counts repairs and failures per pod, pauses pods with too many of them, and ends the pauses.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use placement::Uid;
+use state_dir::{Pause, PauseLengths, Trouble};
 
-/// Time window in which repairs and failures count.
-const WINDOW: Duration = Duration::from_secs(60);
-/// Maximum number of repairs of one cgroup, and of failed passes of one pod, within the window. A
-/// daemon-reload or a kubelet restart rewrites every cgroup, over several ticks, but each cgroup
-/// only once.
-const BORNE: usize = 5;
-/// Pause before the first new attempt; doubled for each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(60);
-const MAX_PAUSE: Duration = Duration::from_secs(30 * 60);
-/// Once this time has passed since the end of a pause, the next pause is [`FIRST_PAUSE`] again.
-const FORGIVEN: Duration = Duration::from_secs(30 * 60);
+/// Lengths of the pauses: 1, 2, 4 … 30 minutes.
+const PAUSES: PauseLengths =
+    PauseLengths { first: Duration::from_secs(60), longest: Duration::from_secs(30 * 60) };
 
 /// Reason to pause a pod or the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,30 +21,26 @@ pub enum PauseCause {
     WriteFailed,
 }
 
-/// A pause, with the number of pauses before it.
+/// A pause with its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pause {
+pub(crate) struct CausedPause {
     pub(crate) cause: PauseCause,
-    since: Instant,
-    attempt: u32,
+    pub(crate) pause: Pause,
 }
 
 /// Repairs and failures of the last minute, and the pauses.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
-    pods: BTreeMap<Uid, Trouble>,
-    node: Option<Pause>,
+    pods: BTreeMap<Uid, OfPod>,
+    node: Option<CausedPause>,
 }
 
 #[derive(Debug, Default)]
-struct Trouble {
-    rewrites: BTreeMap<PathBuf, Times>,
-    failures: Times,
-    pause: Option<Pause>,
+struct OfPod {
+    rewrites: BTreeMap<PathBuf, Trouble>,
+    failures: Trouble,
+    pause: Option<CausedPause>,
 }
-
-#[derive(Debug, Default)]
-struct Times(VecDeque<Instant>);
 
 impl PauseCause {
     /// Value of the label `reason`.
@@ -73,55 +62,28 @@ impl fmt::Display for PauseCause {
     }
 }
 
-impl Pause {
+impl CausedPause {
     fn after(earlier: Option<Self>, cause: PauseCause, now: Instant) -> Self {
-        let earlier =
-            earlier.filter(|earlier| now.saturating_duration_since(earlier.until()) < FORGIVEN);
-        Self {
-            cause,
-            since: now,
-            attempt: earlier.map_or(0, |earlier| earlier.attempt.saturating_add(1)),
-        }
-    }
-
-    /// Length of the pause: 1, 2, 4 … 30 minutes.
-    fn length(&self) -> Duration {
-        FIRST_PAUSE.saturating_mul(1 << self.attempt.min(8)).min(MAX_PAUSE)
-    }
-
-    /// [`Pause::length`] in minutes.
-    pub(crate) fn minutes(&self) -> u64 {
-        self.length().as_secs() / 60
-    }
-
-    /// End of the pause: time of the next attempt.
-    pub(crate) fn until(&self) -> Instant {
-        self.since + self.length()
+        let earlier = earlier.map(|earlier| earlier.pause);
+        Self { cause, pause: Pause::after(earlier, PAUSES, now) }
     }
 }
 
-impl fmt::Display for Pause {
+impl fmt::Display for CausedPause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}; next attempt in {} min", self.cause, self.minutes())
+        write!(out, "{}; next attempt in {} min", self.cause, self.pause.minutes())
     }
 }
 
 impl Repairs {
     /// Counts a repair of this cgroup of the pod.
     pub(crate) fn rewritten(&mut self, uid: &Uid, cgroup: PathBuf, now: Instant) {
-        self.pods
-            .entry(uid.clone())
-            .or_default()
-            .rewrites
-            .entry(cgroup)
-            .or_default()
-            .0
-            .push_back(now);
+        self.pods.entry(uid.clone()).or_default().rewrites.entry(cgroup).or_default().note(now);
     }
 
     /// Counts a pass in which this pod's cpusets could not be applied.
     pub(crate) fn failed(&mut self, uid: &Uid, now: Instant) {
-        self.pods.entry(uid.clone()).or_default().failures.0.push_back(now);
+        self.pods.entry(uid.clone()).or_default().failures.note(now);
     }
 
     /// Pauses each pod with too many repairs or failures, or the node if most of its pods are
@@ -131,8 +93,8 @@ impl Repairs {
         let mut pauses = NewPauses::default();
         for (uid, trouble) in &mut self.pods {
             if let Some(cause) = trouble.is_too_often(now) {
-                let pause = Pause::after(trouble.pause, cause, now);
-                *trouble = Trouble { pause: Some(pause), ..Trouble::default() };
+                let pause = CausedPause::after(trouble.pause, cause, now);
+                *trouble = OfPod { pause: Some(pause), ..OfPod::default() };
                 pauses.pods.push((uid.clone(), pause));
             }
         }
@@ -140,7 +102,7 @@ impl Repairs {
             let paused =
                 self.pods.values().filter(|trouble| trouble.paused(now) == Some(cause)).count();
             if paused > 1 && paused * 2 > pods.len() {
-                let pause = Pause::after(self.node, cause, now);
+                let pause = CausedPause::after(self.node, cause, now);
                 *self = Self { pods: BTreeMap::new(), node: Some(pause) };
                 return NewPauses { pods: Vec::new(), node: Some(pause) };
             }
@@ -160,40 +122,30 @@ impl Repairs {
 /// Pauses that start now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NewPauses {
-    pub(crate) pods: Vec<(Uid, Pause)>,
-    pub(crate) node: Option<Pause>,
+    pub(crate) pods: Vec<(Uid, CausedPause)>,
+    pub(crate) node: Option<CausedPause>,
 }
 
-impl Trouble {
+impl OfPod {
     fn is_too_often(&mut self, now: Instant) -> Option<PauseCause> {
         if self.paused(now).is_some() {
             return None;
         }
-        if self.rewrites.values_mut().any(|times| times.forget(now) > BORNE) {
+        if self.rewrites.values_mut().any(|times| times.is_too_often(now)) {
             return Some(PauseCause::Rewritten);
         }
-        (self.failures.forget(now) > BORNE).then_some(PauseCause::WriteFailed)
+        self.failures.is_too_often(now).then_some(PauseCause::WriteFailed)
     }
 
     fn paused(&self, now: Instant) -> Option<PauseCause> {
-        self.pause.filter(|pause| now < pause.until()).map(|pause| pause.cause)
+        self.pause.filter(|one| one.pause.lasts(now)).map(|one| one.cause)
     }
 
     fn is_remembered(&mut self, now: Instant) -> bool {
-        self.rewrites.retain(|_, times| times.forget(now) > 0);
-        let is_recent =
-            self.pause.is_some_and(|pause| now.saturating_duration_since(pause.until()) < FORGIVEN);
-        is_recent || !self.rewrites.is_empty() || self.failures.forget(now) > 0
-    }
-}
-
-impl Times {
-    /// Drops the times before the window and returns the number of the others.
-    fn forget(&mut self, now: Instant) -> usize {
-        while self.0.front().is_some_and(|first| now.duration_since(*first) > WINDOW) {
-            self.0.pop_front();
-        }
-        self.0.len()
+        self.rewrites.retain(|_, times| times.is_recent(now));
+        self.pause.is_some_and(|one| !one.pause.is_forgiven(now))
+            || !self.rewrites.is_empty()
+            || self.failures.is_recent(now)
     }
 }
 
@@ -249,25 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_from_1_minute_up_to_30_minutes() {
+    fn the_second_pause_of_a_pod_is_longer() {
         let (all, mut repairs, mut now) = (uids(3), Repairs::default(), Instant::now());
-        let mut minutes = Vec::new();
-        for _ in 0..7 {
-            (0..=BORNE).for_each(|_| repairs.failed(&all[0], now));
-            assert_eq!(repairs.judge(&all.iter().collect(), now).pods.len(), 1);
-            let until = repairs.pods[&all[0]].pause.unwrap().until();
-            minutes.push((until - now).as_secs() / 60);
-            now = until;
+        for minutes in [1, 2, 4] {
+            (0..6).for_each(|_| repairs.failed(&all[0], now));
+            let pauses = repairs.judge(&all.iter().collect(), now).pods;
+            let [(_, CausedPause { cause: PauseCause::WriteFailed, pause })] = pauses[..] else {
+                panic!("{pauses:?}")
+            };
+            assert_eq!(pause.minutes(), minutes);
+            now = pause.until();
         }
-        assert_eq!(minutes, [1, 2, 4, 8, 16, 30, 30]);
-        now += FORGIVEN;
-        (0..=BORNE).for_each(|_| repairs.failed(&all[0], now));
-        repairs.judge(&all.iter().collect(), now);
-        assert_eq!(
-            repairs.pods[&all[0]].pause.unwrap().until() - now,
-            FIRST_PAUSE,
-            "an old trouble is forgiven"
-        );
     }
 
     #[test]

@@ -6,13 +6,15 @@ use std::path::Path;
 
 use cgroupfs::node;
 use serde::{Deserialize, Serialize};
-use state_dir::{CheckedFile, FileError};
+use state_dir::{CheckedFile, Result};
 
 use crate::report::PinningStatus;
-use crate::{Error, Result};
 
-const FILE: CheckedFile =
-    CheckedFile { name: "pinning-status.json", magic: "cpuwarden-pinning-status-1" };
+const FILE: CheckedFile = CheckedFile {
+    name: "pinning-status.json",
+    magic: "cpuwarden-pinning-status-1",
+    remedy: "Delete the file",
+};
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Status {
@@ -27,12 +29,8 @@ struct Status {
 /// # Errors
 /// A file that cannot be read or is damaged.
 pub fn not_in_effect(state_dir: &Path, proc_root: &Path) -> Result<Option<String>> {
-    let Some(text) = FILE.read(state_dir)? else { return Ok(None) };
-    let parse = |text| serde_json::from_str(FILE.body(text)?).map_err(|error| error.to_string());
-    let damaged = |reason| Error::Checkpoint { path: FILE.path(state_dir), reason };
-    let status: Status = parse(&text).map_err(damaged)?;
-    let is_current = status.boot_id == node::boot_id(proc_root);
-    Ok(is_current.then_some(status.not_in_effect))
+    let status = FILE.read_of_this_boot(state_dir, proc_root, |status: &Status| &status.boot_id)?;
+    Ok(status.map(|status| status.not_in_effect))
 }
 
 /// Writes the status, unless there is no state directory: an agent that only observes does not
@@ -40,26 +38,20 @@ pub fn not_in_effect(state_dir: &Path, proc_root: &Path) -> Result<Option<String
 ///
 /// # Errors
 /// A state directory that cannot be written.
-pub(crate) fn write(
-    status: &PinningStatus,
-    state_dir: &Path,
-    proc_root: &Path,
-) -> std::result::Result<(), FileError> {
+pub(crate) fn write(status: &PinningStatus, state_dir: &Path, proc_root: &Path) -> Result<()> {
     let PinningStatus::Observing(reason) = status else { return remove(state_dir) };
     if !state_dir.exists() {
         return Ok(());
     }
     let status = Status { boot_id: node::boot_id(proc_root), not_in_effect: reason.clone() };
-    let body = serde_json::to_string(&status)
-        .map_err(|error| FileError::on("write", FILE.path(state_dir))(error.into()))?;
-    FILE.write(state_dir, &body)
+    FILE.write(state_dir, &status)
 }
 
 /// Deletes the file.
 ///
 /// # Errors
 /// A state directory that cannot be written.
-pub(crate) fn remove(state_dir: &Path) -> std::result::Result<(), FileError> {
+pub(crate) fn remove(state_dir: &Path) -> Result<()> {
     FILE.remove(state_dir)
 }
 

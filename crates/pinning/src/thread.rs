@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use kernel_text::CpuSet;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::Profiles;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use watchdog::{Backoff, JoinedThread};
+use watchdog::{JoinedThread, RunEnd, restart_until_stopped};
 
 use crate::pinner::{Pinner, PinnerConfig, chain};
 use crate::report::{PassReport, Trace};
@@ -69,23 +68,24 @@ pub fn spawn(
     pinner: Pinner,
     pods: impl FnMut() -> Option<NodePods> + Send + 'static,
     interval: Duration,
-    mut report: impl FnMut(Round) + Send + 'static,
+    report: impl FnMut(Round) + Send + 'static,
 ) -> io::Result<PinningThread> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let (profiles, new_profiles) = mpsc::channel();
-    let mut node = PassInputs {
+    let inputs = PassInputs {
         config: pinner.config().clone(),
         pods: Box::new(pods),
         interval,
         stop: stop.try_clone()?,
         profiles: new_profiles,
+        report: Box::new(report),
     };
     let stop = move || {
         // Writing eight bytes to an eventfd fails only if its counter is full, and then the thread
         // wakes up anyway.
         let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
     };
-    let body = move || keep_pinning(pinner, &mut node, &mut report);
+    let body = move || keep_pinning(pinner, inputs);
     Ok(PinningThread { profiles, _thread: JoinedThread::spawn("pinning", stop, body)? })
 }
 
@@ -97,39 +97,39 @@ struct PassInputs {
     interval: Duration,
     stop: OwnedFd,
     profiles: Receiver<Profiles>,
+    report: Box<dyn FnMut(Round) + Send>,
 }
 
-/// Runs passes until stopped, with a new pinner after each panic.
-fn keep_pinning(pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(Round)) {
+/// Runs passes until stopped, with a new pinner after each panic: the panic drops the pinner and
+/// with it the lock.
+fn keep_pinning(pinner: Pinner, mut inputs: PassInputs) {
     let tree = Arc::clone(pinner.tree());
-    let (mut pinner, mut backoff) = (Some(pinner), Backoff::default());
-    loop {
-        let began = Instant::now();
-        if let Some(pinner) = pinner.take() {
-            // A panic drops the pinner and with it the lock.
-            let passing = AssertUnwindSafe(|| pass_until_stopped(pinner, node, report));
-            if catch_unwind(passing).is_ok() {
-                Pinner::remove_status(&node.config);
-                return;
+    let mut first = Some(pinner);
+    let run = |inputs: &mut PassInputs| {
+        let resume = || Pinner::resume(inputs.config.clone(), Some(&tree));
+        match first.take().map_or_else(resume, Ok) {
+            Ok(pinner) => {
+                pass_until_stopped(pinner, inputs);
+                Pinner::remove_status(&inputs.config);
+                RunEnd::Stopped
             }
-            report(Round::Panicked);
-        }
-        let pause = backoff.pause_after(began.elapsed());
-        if ready(&[node.stop.as_fd()], Instant::now() + pause) {
-            return;
-        }
-        match Pinner::resume(node.config.clone(), Some(&tree)) {
-            Ok(resumed) => pinner = Some(resumed),
             Err(error) => {
                 tracing::warn!(error = chain(&error), "failed to restart pinning; will retry");
-                report(Round::Waited);
+                RunEnd::Failed
             }
         }
-    }
+    };
+    restart_until_stopped(&mut inputs, run, |inputs, end, pause| {
+        (inputs.report)(match end {
+            RunEnd::Panicked => Round::Panicked,
+            RunEnd::Failed | RunEnd::Stopped => Round::Waited,
+        });
+        ready(&[inputs.stop.as_fd()], Instant::now() + pause)
+    });
 }
 
-fn pass_until_stopped(mut pinner: Pinner, node: &mut PassInputs, report: &mut impl FnMut(Round)) {
-    let PassInputs { config, pods, interval, stop, profiles } = node;
+fn pass_until_stopped(mut pinner: Pinner, inputs: &mut PassInputs) {
+    let PassInputs { config, pods, interval, stop, profiles, report } = inputs;
     loop {
         let began = Instant::now();
         if let Some(new) = profiles.try_iter().last() {

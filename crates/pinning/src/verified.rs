@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use placement::{Class, Holding, PodCgroups, Uid};
+use state_dir::PinningCheckpoint;
 
-use crate::checkpoint::Checkpoint;
+use crate::grants::to_current;
 use crate::tree::{PodTree, View};
 use crate::{Machine, NodeConfig, Result};
 
@@ -14,11 +15,11 @@ use crate::{Machine, NodeConfig, Result};
 ///
 /// # Errors
 /// No cpusets here.
-pub fn verified(node: &NodeConfig, checkpoint: &Checkpoint) -> Result<BTreeSet<String>> {
+pub fn verified(node: &NodeConfig, checkpoint: &PinningCheckpoint) -> Result<BTreeSet<String>> {
     let mut tree = PodTree::new(&node.hierarchy, node.kubepods.clone(), 0, None)?;
     tree.reconcile(Instant::now(), Duration::ZERO);
     let view = tree.view(&Machine::read(&node.sys_root)?.possible)?;
-    let held = checkpoint.committed.to_current().held;
+    let held = to_current(&checkpoint.committed).held;
     Ok(held
         .iter()
         .filter(|(uid, holding)| holds(uid, holding, &view, checkpoint))
@@ -26,7 +27,7 @@ pub fn verified(node: &NodeConfig, checkpoint: &Checkpoint) -> Result<BTreeSet<S
         .collect())
 }
 
-fn holds(uid: &Uid, holding: &Holding, view: &View, checkpoint: &Checkpoint) -> bool {
+fn holds(uid: &Uid, holding: &Holding, view: &View, checkpoint: &PinningCheckpoint) -> bool {
     let own = view.pods.iter().find(|pod| pod.uid == *uid);
     let has_its_own = own.is_some_and(|pod| {
         pod.cgroups

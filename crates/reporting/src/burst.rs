@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use metrics::BurstMetrics;
 use yielding::{BurstChange, BurstReport, Bursting, Mode};
 
-use crate::colocation::{Seen, export_writes};
+use crate::colocation::{Seen, export_writes, reason_not};
 use crate::events::Burst;
 
 /// Logs the changes of a pass.
@@ -14,7 +14,7 @@ pub(crate) fn log(seen: &mut Seen, report: &BurstReport) {
         match &report.mode {
             Mode::Enforcing => tracing::info!("CPU limits burst"),
             Mode::Observing(reason) => {
-                tracing::info!(reason, "observing CPU burst; writing nothing");
+                tracing::info!(%reason, "observing CPU burst; writing nothing");
             }
         }
     }
@@ -31,6 +31,7 @@ pub(crate) fn log(seen: &mut Seen, report: &BurstReport) {
                 "burst raised"
             ),
             BurstChange::Ended(reason) => {
+                let reason = reason.name();
                 tracing::info!(namespace, pod, container, reason, "burst ended");
             }
             BurstChange::Rejected => tracing::warn!(
@@ -86,7 +87,7 @@ impl Bursts {
                 BurstChange::Ended(reason) => {
                     let known = self.chosen.remove(&key(one));
                     if known.is_some_and(|known| known.is_written) {
-                        changed.push(end(one, reason.replace('_', " ")));
+                        changed.push(end(one, reason.name().replace('_', " ")));
                     }
                 }
                 BurstChange::Rejected => {
@@ -105,7 +106,9 @@ impl Bursts {
                     let percent = one.percent;
                     changed.push((one, Burst::Begins { container, percent, without, with }));
                 }
-                Mode::Observing(reason) if was_written => changed.push(end(one, reason.clone())),
+                Mode::Observing(reason) if was_written => {
+                    changed.push(end(one, reason.to_string()));
+                }
                 Mode::Enforcing | Mode::Observing(_) => {}
             }
             self.chosen.insert(key(one), chosen);
@@ -120,17 +123,14 @@ fn key(one: &Bursting) -> (String, String) {
 
 /// Exports a pass.
 pub(crate) fn export(metrics: &BurstMetrics, report: &BurstReport) {
-    metrics.set_enforcing(match &report.mode {
-        Mode::Enforcing => None,
-        Mode::Observing(reason) => Some(reason),
-    });
+    metrics.set_enforcing(reason_not(&report.mode).as_deref());
     metrics.set_bursts(
         report
             .containers
             .iter()
             .map(|one| ([&*one.namespace, &*one.pod, &*one.container], one.usec as f64 / 1e6)),
     );
-    let counts = report.others.iter().map(|(&reason, &count)| (reason, count));
+    let counts = report.others.iter().map(|(reason, &count)| (reason.name(), count));
     metrics.set_containers(counts.chain([("burst", report.containers.len())]));
     for (_, change) in &report.changes {
         metrics.add_change(change.names());
@@ -142,6 +142,9 @@ pub(crate) fn export(metrics: &BurstMetrics, report: &BurstReport) {
 
 #[cfg(test)]
 mod tests {
+    use colocation::Ineligible;
+    use yielding::Why;
+
     use super::*;
 
     fn limit(percent: u64) -> Bursting {
@@ -167,9 +170,9 @@ mod tests {
 
     #[test]
     fn a_written_burst_begins_and_ends_once() {
-        let observing = Mode::Observing("a drain".to_owned());
+        let observing = Mode::Observing(Why::Drained);
         let raised = || Some(BurstChange::Raised { without: 0.2, with: 0.01 });
-        let ended = || Some(BurstChange::Ended("not_throttled"));
+        let ended = || Some(BurstChange::Ended(Ineligible::NotThrottled));
         let mut bursts = Bursts::default();
         let mut next = |mode: &Mode, in_force, change| {
             let report = pass(mode, in_force, change);
@@ -185,7 +188,7 @@ mod tests {
         assert!(next(&observing, Some(40), raised()).is_empty(), "computed, not written");
         assert_eq!(next(&Mode::Enforcing, Some(40), None), ["40 0.2 0.01"]);
         assert!(next(&Mode::Enforcing, Some(75), raised()).is_empty(), "raised, not begun");
-        assert_eq!(next(&observing, Some(75), None), ["a drain"]);
+        assert_eq!(next(&observing, Some(75), None), ["a drain is requested"]);
         assert!(next(&observing, None, ended()).is_empty());
         assert_eq!(next(&Mode::Enforcing, Some(75), raised()), ["75 0.2 0.01"]);
         assert_eq!(next(&Mode::Enforcing, None, ended()), ["not throttled"]);

@@ -122,7 +122,7 @@ impl Steps {
             return None;
         }
         let reason = match (&report.mode, &report.transition) {
-            (Mode::Observing(reason), _) => reason.clone(),
+            (Mode::Observing(reason), _) => reason.to_string(),
             (Mode::Enforcing, Some(change)) => change.reason.to_string(),
             (Mode::Enforcing, None) if step == Step::None => {
                 "the controller was restarted".to_owned()
@@ -161,7 +161,7 @@ fn log(seen: &mut Seen, report: &BestEffortReport) {
         match &report.mode {
             Mode::Enforcing => tracing::info!("best-effort pods yield while others wait"),
             Mode::Observing(reason) => {
-                tracing::info!(reason, "observing best-effort pods; writing nothing");
+                tracing::info!(%reason, "observing best-effort pods; writing nothing");
             }
         }
     }
@@ -179,10 +179,7 @@ fn export(metrics: &AgentMetrics, report: &BestEffortReport, interval: Duration)
     let metrics = metrics.best_effort();
     let step = report.target.step().number();
     metrics.set_step(step, interval);
-    metrics.set_enforcing(match &report.mode {
-        Mode::Enforcing => None,
-        Mode::Observing(reason) => Some(reason),
-    });
+    metrics.set_enforcing(reason_not(&report.mode).as_deref());
     if let Some(harm) = &report.harm {
         metrics.set_harm(harm.lost);
     } else if !report.traced {
@@ -200,6 +197,14 @@ fn export(metrics: &AgentMetrics, report: &BestEffortReport, interval: Duration)
     });
 }
 
+/// Reason why a feature does not write; `None` if it does.
+pub(crate) fn reason_not(mode: &Mode) -> Option<String> {
+    match mode {
+        Mode::Enforcing => None,
+        Mode::Observing(reason) => Some(reason.to_string()),
+    }
+}
+
 /// Counts the writes of a pass by setting and result.
 pub(crate) fn export_writes(writes: &Writes, add: impl Fn(&str, &str, u64)) {
     for (setting, times) in &writes.written {
@@ -214,6 +219,7 @@ pub(crate) fn export_writes(writes: &Writes, add: impl Fn(&str, &str, u64)) {
 #[cfg(test)]
 mod tests {
     use colocation::{Harm, Reason, Target, Transition};
+    use yielding::Why;
 
     use super::*;
 
@@ -237,13 +243,16 @@ mod tests {
 
     #[test]
     fn a_written_step_is_reported_once_and_its_end_with_the_reason() {
-        let (mut steps, observing) = (Steps::default(), Mode::Observing("a drain".to_owned()));
+        let (mut steps, observing) = (Steps::default(), Mode::Observing(Why::Drained));
         let mut next = |mode: &Mode, idle, changed| steps.next(&pass(mode, idle, changed));
         assert_eq!(next(&observing, true, true), None, "computed, not written");
         let again = (Step::Idle, "the step is written again".to_owned());
         assert_eq!(next(&Mode::Enforcing, true, false), Some(again));
         assert_eq!(next(&Mode::Enforcing, true, false), None);
-        assert_eq!(next(&observing, true, false), Some((Step::None, "a drain".to_owned())));
+        assert_eq!(
+            next(&observing, true, false),
+            Some((Step::None, "a drain is requested".to_owned()))
+        );
         assert_eq!(next(&observing, false, true), None);
         let (step, reason) = next(&Mode::Enforcing, true, true).unwrap();
         assert!(step == Step::Idle && reason.contains("shop/cart-0 waits"), "{reason}");

@@ -4,14 +4,17 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use cgroupfs::node;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tempfile::Builder;
 
-use crate::FileError;
+use crate::{Error, Result};
 
 /// Suffix of a file that is being written.
 const SUFFIX: &str = ".new";
 
-/// A file of the state directory. It is written next to the old one, synced and renamed, so that a
+/// A file of the state directory with a value as JSON. It is written next to the old one, synced and renamed, so that a
 /// crash at any moment leaves the old or the new one.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckedFile {
@@ -19,6 +22,8 @@ pub struct CheckedFile {
     pub name: &'static str,
     /// First word of the file: its format and version.
     pub magic: &'static str,
+    /// What the operator must do if it is damaged.
+    pub remedy: &'static str,
 }
 
 impl CheckedFile {
@@ -28,29 +33,52 @@ impl CheckedFile {
         state_dir.join(self.name)
     }
 
-    /// Reads the text; `None` if there is no such file.
+    /// Reads the value; `None` if there is no such file.
     ///
     /// # Errors
-    /// A file that cannot be read.
-    pub fn read(&self, state_dir: &Path) -> Result<Option<String>, FileError> {
+    /// A file that cannot be read or is damaged.
+    pub fn read<T: DeserializeOwned>(&self, state_dir: &Path) -> Result<Option<T>> {
         let path = self.path(state_dir);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(FileError::on("read", path)(error)),
-        }
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::on("read", path)(error)),
+        };
+        let remedy = self.remedy;
+        let damaged = |reason| Error::Damaged { path, reason, remedy };
+        self.parse(&text).map(Some).map_err(damaged)
     }
 
-    /// The text after the first line.
+    /// As [`Self::read`], but `None` for a value of another boot, since cgroups do not outlive one.
+    /// `boot_id` returns the value's `/proc/sys/kernel/random/boot_id`.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_of_this_boot<T: DeserializeOwned>(
+        &self,
+        state_dir: &Path,
+        proc_root: &Path,
+        boot_id: impl FnOnce(&T) -> &Option<String>,
+    ) -> Result<Option<T>> {
+        let found: Option<T> = self.read(state_dir)?;
+        Ok(found.filter(|value| *boot_id(value) == node::boot_id(proc_root)))
+    }
+
+    /// Parses the text of a file.
     ///
     /// # Errors
     /// A description of the damage.
-    pub fn body<'a>(&self, text: &'a str) -> Result<&'a str, String> {
+    pub fn parse<T: DeserializeOwned>(&self, text: &str) -> std::result::Result<T, String> {
+        serde_json::from_str(self.body(text)?).map_err(|error| error.to_string())
+    }
+
+    /// The text after the first line.
+    fn body<'a>(&self, text: &'a str) -> std::result::Result<&'a str, String> {
         let (head, body) = text.split_once('\n').ok_or("only one line")?;
         if head == self.head(body) { Ok(body) } else { Err("checksum mismatch".to_owned()) }
     }
 
-    /// The text of a file with this body.
+    /// The text of a file with this JSON.
     #[must_use]
     pub fn text(&self, body: &str) -> String {
         format!("{}\n{body}", self.head(body))
@@ -60,33 +88,35 @@ impl CheckedFile {
     ///
     /// # Errors
     /// A state directory that cannot be written.
-    pub fn write(&self, state_dir: &Path, body: &str) -> Result<(), FileError> {
+    pub fn write<T: Serialize>(&self, state_dir: &Path, value: &T) -> Result<()> {
+        let body = serde_json::to_string(value)
+            .map_err(|error| Error::on("write", self.path(state_dir))(error.into()))?;
         let temporary = state_dir.join(format!("{}{SUFFIX}", self.name));
         // A fixed name: what a crash left is overwritten. On an error, the file is removed.
         let mut new = Builder::new();
         new.prefix(self.name).suffix(SUFFIX).rand_bytes(0);
         let written = new.make_in(state_dir, |path| File::create(path)).and_then(|mut file| {
-            file.write_all(self.text(body).as_bytes())?;
+            file.write_all(self.text(&body).as_bytes())?;
             file.as_file().sync_all()?;
             Ok(file)
         });
-        let file = written.map_err(FileError::on("write", &temporary))?;
+        let file = written.map_err(Error::on("write", &temporary))?;
         let renamed = file.persist(self.path(state_dir)).map_err(|error| error.error);
-        renamed.map_err(FileError::on("rename", &temporary))?;
+        renamed.map_err(Error::on("rename", &temporary))?;
         // Syncing the directory makes the rename survive a crash of the machine.
         let synced = File::open(state_dir).and_then(|directory| directory.sync_all());
-        synced.map_err(FileError::on("sync", state_dir))
+        synced.map_err(Error::on("sync", state_dir))
     }
 
     /// Deletes the file, if it exists.
     ///
     /// # Errors
     /// A state directory that cannot be written.
-    pub fn remove(&self, state_dir: &Path) -> Result<(), FileError> {
+    pub fn remove(&self, state_dir: &Path) -> Result<()> {
         let path = self.path(state_dir);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(FileError::on("remove", path)(error))
+                Err(Error::on("remove", path)(error))
             }
             _ => Ok(()),
         }
@@ -109,19 +139,20 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const FILE: CheckedFile = CheckedFile { name: "test.json", magic: "test-1" };
+    const FILE: CheckedFile =
+        CheckedFile { name: "test.json", magic: "test-1", remedy: "Delete it" };
 
     #[test]
     fn a_written_file_is_read_back_and_removed() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(FILE.read(dir.path()).unwrap(), None);
-        FILE.write(dir.path(), "{}").unwrap();
-        let text = FILE.read(dir.path()).unwrap().unwrap();
-        assert_eq!((FILE.body(&text), text.as_str()), (Ok("{}"), FILE.text("{}").as_str()));
+        assert_eq!(FILE.read::<u64>(dir.path()).unwrap(), None);
+        FILE.write(dir.path(), &51).unwrap();
+        assert_eq!(FILE.read(dir.path()).unwrap(), Some(51));
+        assert_eq!(fs::read_to_string(FILE.path(dir.path())).unwrap(), FILE.text("51"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
         FILE.remove(dir.path()).unwrap();
         FILE.remove(dir.path()).unwrap();
-        assert_eq!(FILE.read(dir.path()).unwrap(), None);
+        assert_eq!(FILE.read::<u64>(dir.path()).unwrap(), None);
     }
 
     #[test]
@@ -132,12 +163,12 @@ mod tests {
             entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
         };
         fs::write(dir.path().join("test.json.new"), "half of a longer text").unwrap();
-        FILE.write(dir.path(), "{}").unwrap();
-        assert_eq!(FILE.read(dir.path()).unwrap(), Some(FILE.text("{}")));
+        FILE.write(dir.path(), &51).unwrap();
+        assert_eq!(FILE.read(dir.path()).unwrap(), Some(51));
         assert_eq!(entries(), ["test.json"]);
         fs::remove_file(FILE.path(dir.path())).unwrap();
         fs::create_dir(FILE.path(dir.path())).unwrap();
-        let error = FILE.write(dir.path(), "{}").unwrap_err().to_string();
+        let error = FILE.write(dir.path(), &51).unwrap_err().to_string();
         assert!(error.starts_with("cannot rename ") && error.ends_with("test.json.new"), "{error}");
         assert_eq!(entries(), ["test.json"], "the directory");
     }
@@ -145,7 +176,7 @@ mod tests {
     #[test]
     fn a_written_file_has_the_permissions_of_any_new_file() {
         let dir = tempfile::tempdir().unwrap();
-        FILE.write(dir.path(), "{}").unwrap();
+        FILE.write(dir.path(), &51).unwrap();
         File::create(dir.path().join("other")).unwrap();
         let permissions = |name| fs::metadata(dir.path().join(name)).unwrap().permissions();
         assert_eq!(permissions("test.json"), permissions("other"));
@@ -162,8 +193,33 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_file_is_an_error_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        for (text, reason) in
+            [("half".to_owned(), "only one line"), (FILE.text("[]"), "invalid type")]
+        {
+            fs::write(FILE.path(dir.path()), text).unwrap();
+            let error = FILE.read::<u64>(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(reason) && error.ends_with(". Delete it"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_boot_is_void() {
+        let (dir, proc) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let boot = proc.path().join("sys/kernel/random/boot_id");
+        fs::create_dir_all(boot.parent().unwrap()).unwrap();
+        fs::write(FILE.path(dir.path()), FILE.text(r#""a""#)).unwrap();
+        for (id, expected) in [("a\n", true), ("b\n", false)] {
+            fs::write(&boot, id).unwrap();
+            let found = FILE.read_of_this_boot(dir.path(), proc.path(), |found| found).unwrap();
+            assert_eq!(found.is_some(), expected, "boot {id}");
+        }
+    }
+
+    #[test]
     fn an_error_names_the_operation_and_the_file() {
-        let error = FILE.write(Path::new("/nowhere"), "").unwrap_err();
+        let error = FILE.write(Path::new("/nowhere"), &51).unwrap_err();
         assert_eq!(error.to_string(), "cannot write /nowhere/test.json.new");
     }
 }

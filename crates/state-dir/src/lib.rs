@@ -1,33 +1,24 @@
-//! The state directory: locks between processes, and files that survive a crash.
+//! The state directory: what the two writers of cgroups, pinning and yielding, keep across a crash
+//! and between processes.
+//!
+//! Locks, the drain request, and the checkpoints with the original values, which are in files that
+//! are replaced as a whole. Also the pauses after too many conflicts.
 
 mod checked_file;
+mod drain_request;
+mod error;
 mod lock;
-
-use std::io;
-use std::path::PathBuf;
+mod pause;
+mod pinning_checkpoint;
+mod yielding_checkpoint;
 
 pub use checked_file::CheckedFile;
-pub use lock::Lock;
+pub use drain_request::DrainRequest;
+pub use error::{Error, Result};
+pub use lock::{Lock, Writer};
+pub use pause::{Pause, PauseLengths, Trouble};
+pub use pinning_checkpoint::{Held, Narrowed, PinningCheckpoint, WrittenCgroup};
+pub use yielding_checkpoint::{Original, Setting, SettingKey, Written, YieldingCheckpoint};
 
 /// Default path of the state directory.
 pub const STATE_DIR: &str = "/var/lib/cpuwarden";
-
-/// Failed operation on a file of the state directory.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {operation} {path}")]
-pub struct FileError {
-    /// The operation, as a verb.
-    pub operation: &'static str,
-    /// Path of the file.
-    pub path: PathBuf,
-    /// Underlying error.
-    pub source: io::Error,
-}
-
-impl FileError {
-    /// Adds an operation and a path to an error, for `map_err`.
-    pub fn on(operation: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self { operation, path, source }
-    }
-}

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use checks::start_checks;
-pub use restart::{Backoff, keep_running};
+pub use restart::{RunEnd, keep_running, restart_until_stopped};
 pub use worker::{JoinedThread, Worker};
 
 /// A part is late after this number of its rounds, but not before [`LATE_AT_LEAST`].

@@ -12,7 +12,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Pauses before the restarts of a part: 1 s, doubled up to 60 s, and 1 s again after a run of more
 /// than 60 s.
 #[derive(Debug)]
-pub struct Backoff {
+struct Backoff {
     next: Duration,
 }
 
@@ -24,10 +24,39 @@ impl Default for Backoff {
 
 impl Backoff {
     /// Pause before the restart of a part that failed after it had run for this time.
-    pub fn pause_after(&mut self, run: Duration) -> Duration {
+    fn pause_after(&mut self, run: Duration) -> Duration {
         let pause = if run > MAX_PAUSE { FIRST_PAUSE } else { self.next };
         self.next = (pause * 2).min(MAX_PAUSE);
         pause
+    }
+}
+
+/// End of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// The part was stopped.
+    Stopped,
+    /// The part could not start; it is tried again.
+    Failed,
+    /// The part panicked; it is started again.
+    Panicked,
+}
+
+/// Calls `run` until the part is stopped. After each failed start and each panic, it calls `pause`,
+/// which waits for a stop and returns whether it came. State that a panic of `run` leaves in `part`
+/// must be valid for the next call.
+pub fn restart_until_stopped<P>(
+    part: &mut P,
+    mut run: impl FnMut(&mut P) -> RunEnd,
+    mut pause: impl FnMut(&mut P, RunEnd, Duration) -> bool,
+) {
+    let mut backoff = Backoff::default();
+    loop {
+        let began = Instant::now();
+        let end = catch_unwind(AssertUnwindSafe(|| run(part))).unwrap_or(RunEnd::Panicked);
+        if end == RunEnd::Stopped || pause(part, end, backoff.pause_after(began.elapsed())) {
+            return;
+        }
     }
 }
 
@@ -35,18 +64,14 @@ impl Backoff {
 /// each panic. `panicked` is called after each panic. State that `body` leaves behind at a panic
 /// must be valid for its next call.
 pub fn keep_running(stopped: &Receiver<()>, mut panicked: impl FnMut(), mut body: impl FnMut()) {
-    let mut backoff = Backoff::default();
-    loop {
-        let began = Instant::now();
-        if catch_unwind(AssertUnwindSafe(&mut body)).is_ok() {
-            return;
-        }
+    let run = |(): &mut ()| {
+        body();
+        RunEnd::Stopped
+    };
+    restart_until_stopped(&mut (), run, |(), _, pause| {
         panicked();
-        let pause = backoff.pause_after(began.elapsed());
-        if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
-            return;
-        }
-    }
+        stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
+    });
 }
 
 #[cfg(test)]
@@ -79,6 +104,19 @@ mod tests {
             },
         );
         assert_eq!((calls, panics), (2, 1));
+    }
+
+    #[test]
+    fn a_part_that_cannot_start_is_tried_again_after_longer_pauses() {
+        let mut pauses = Vec::new();
+        let run = |pauses: &mut Vec<_>| {
+            if pauses.len() < 2 { RunEnd::Failed } else { RunEnd::Stopped }
+        };
+        restart_until_stopped(&mut pauses, run, |pauses, end, pause| {
+            pauses.push((end, pause.as_secs()));
+            false
+        });
+        assert_eq!(pauses, [(RunEnd::Failed, 1), (RunEnd::Failed, 2)]);
     }
 
     #[test]

@@ -1,86 +1,18 @@
 //! One pass after the other: measure, decide, write, restore.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use cgroupfs::{Hierarchy, node};
-use colocation::Settings;
-use kernel_text::CpuSet;
+use cgroupfs::node;
+use state_dir::Setting;
 
 use crate::Error;
 use crate::best_effort::{BestEffortReport, Yielding};
 use crate::budget::{Node, UsageMeter};
-use crate::burst::{BurstReport, BurstSettings, Bursts};
+use crate::burst::{BurstReport, Bursts};
+use crate::config::{ActorConfig, Feature, Switch};
 use crate::inputs::Inputs;
-use crate::resize::Resizes;
-use crate::setting::{Feature, Kind};
+use crate::mode::Mode;
 use crate::writer::{AllWrites, Pass, RequiredValues, Writer};
-
-/// Value of `--best-effort` or `--burst`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Switch {
-    /// The feature is off.
-    #[default]
-    Off,
-    /// The feature decides and reports, and writes nothing.
-    Observe,
-    /// The feature writes its decisions to cgroups.
-    Enforce,
-}
-
-impl Switch {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        }
-    }
-}
-
-/// Configuration of the actor.
-#[derive(Debug, Clone)]
-pub struct ActorConfig {
-    /// Best-effort pods that yield.
-    pub best_effort: Switch,
-    /// CPU limits that burst.
-    pub burst: Switch,
-    /// Cgroup mounts.
-    pub hierarchy: Hierarchy,
-    /// The node's `/proc`.
-    pub proc_root: PathBuf,
-    /// The node's `/sys`.
-    pub sys_root: PathBuf,
-    /// Directory of the checkpoint and the lock.
-    pub state_dir: PathBuf,
-    /// Settings of the controller of best-effort pods.
-    pub settings: Settings,
-    /// Settings of burst.
-    pub burst_settings: BurstSettings,
-    /// CPUs reserved for the host: best-effort pods avoid them, and the utilization rule counts
-    /// them as used.
-    pub reserved: CpuSet,
-    /// Resizes of containers, from the container runtime.
-    pub resizes: Resizes,
-}
-
-impl ActorConfig {
-    pub(crate) const fn switch(&self, feature: Feature) -> Switch {
-        match feature {
-            Feature::BestEffort => self.best_effort,
-            Feature::Burst => self.burst,
-        }
-    }
-}
-
-/// Whether a feature writes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mode {
-    /// The feature writes its decisions to cgroups.
-    Enforcing,
-    /// The feature only decides and reports, for this reason.
-    Observing(String),
-}
 
 /// Result of one pass.
 #[derive(Debug)]
@@ -147,7 +79,7 @@ impl Actor {
         }
         if let Some(report) = &mut burst {
             report.writes = writes.remove(&Feature::Burst).unwrap_or_default();
-            report.writes.add(Kind::Burst, lowered);
+            report.writes.add(Setting::Burst, lowered);
         }
         let is_enforcing = yielded.as_ref().is_some_and(|report| report.mode == Mode::Enforcing)
             || burst.as_ref().is_some_and(|report| report.mode == Mode::Enforcing);
@@ -162,9 +94,4 @@ impl Actor {
     pub fn give_back(&mut self) -> (usize, Vec<Error>) {
         self.writer.give_back(&self.config)
     }
-}
-
-/// All possible CPUs as a list, which has the same effect as an empty cpuset.
-pub(crate) fn all_cpus(config: &ActorConfig) -> String {
-    node::cpu_list(&config.sys_root, "possible").unwrap_or_default().to_string()
 }

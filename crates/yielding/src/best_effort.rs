@@ -9,12 +9,14 @@ use colocation::{
 use kernel_text::CpuSet;
 use placement::Topology;
 use snapshot::NodeSnapshot;
+use state_dir::Setting;
 
-use crate::actor::{ActorConfig, Mode};
 use crate::budget::{Usage, budget};
+use crate::config::ActorConfig;
 use crate::inputs::Inputs;
+use crate::mode::Mode;
 use crate::pods::{BestEffort, may_have_quota};
-use crate::setting::Kind;
+use crate::setting::is_available;
 use crate::shares::Shares;
 use crate::want::Want;
 use crate::writer::{RequiredValues, Writes};
@@ -22,7 +24,7 @@ use crate::writer::{RequiredValues, Writes};
 /// Whether the kernel has `cpu.idle` (Linux 5.15).
 #[must_use]
 pub fn has_idle(hierarchy: &Hierarchy) -> bool {
-    Kind::Idle.is_available(hierarchy)
+    is_available(Setting::Idle, hierarchy)
 }
 
 /// Result of one pass for best-effort pods.
@@ -136,17 +138,17 @@ impl Yielding {
         let mut wanted = RequiredValues::new();
         for (pod, containers) in &best_effort.cgroups {
             if idle && !best_effort.resized.contains(pod) {
-                wanted.insert((pod.clone(), Kind::Idle), Want::Idle);
+                wanted.insert((pod.clone(), Setting::Idle), Want::Idle);
             }
             if let Some(&cores) = shares.get(pod.as_path())
                 && may_have_quota(pod, config.hierarchy.version)
             {
-                wanted.insert((pod.clone(), Kind::Quota), Want::Quota(cores));
+                wanted.insert((pod.clone(), Setting::Quota), Want::Quota(cores));
             }
             if let Some(kept) = &kept {
                 let (kept, online) = (kept.clone(), online.clone());
                 let want = Want::Cpus { kept, online, floor: self.controller.floor_cpus() };
-                let keys = containers.iter().map(|path| (path.clone(), Kind::Cpus));
+                let keys = containers.iter().map(|path| (path.clone(), Setting::Cpus));
                 wanted.extend(keys.map(|key| (key, want.clone())));
             }
         }

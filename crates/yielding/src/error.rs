@@ -1,9 +1,5 @@
 //! The errors of this crate.
 
-use std::path::PathBuf;
-
-use state_dir::FileError;
-
 /// Shorthand for this crate's results.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -13,23 +9,9 @@ pub enum Error {
     /// Cgroup file that cannot be read or written.
     #[error(transparent)]
     Kernel(#[from] cgroupfs::Error),
-    /// Failed operation on a file of the state directory.
+    /// A file or lock of the state directory.
     #[error(transparent)]
-    State(#[from] FileError),
-    /// Damaged checkpoint.
-    #[error(
-        "{path} is damaged: {reason}. Restart the best-effort pods of this node and those that burst, which gives \
-         them new cgroups, and delete the file"
-    )]
-    Checkpoint {
-        /// Path of the checkpoint.
-        path: PathBuf,
-        /// Description of the damage.
-        reason: String,
-    },
-    /// Another process acts on this node.
-    #[error("another cpuwarden has locked {0}: only one agent may write these settings")]
-    Locked(PathBuf),
+    State(#[from] state_dir::Error),
 }
 
 impl Error {

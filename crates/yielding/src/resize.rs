@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use colocation::burst_usec_before_resize;
-use kernel_text::CgroupVersion;
 use kubepods::path::CgroupPath;
 use watchdog::errors::chain;
 
-use crate::checkpoint::is_divided;
-use crate::setting::{self, Kind};
+use crate::setting::Place;
+use crate::setting::burst::{self, is_divided};
 use crate::{Error, Result, pods};
 
 /// Time within which the runtime writes an announced quota, or has failed to.
@@ -41,8 +40,7 @@ struct ResizeTable {
 /// A written burst.
 #[derive(Debug)]
 struct Burst {
-    directory: PathBuf,
-    version: CgroupVersion,
+    place: Place,
     usec: u64,
 }
 
@@ -109,8 +107,7 @@ impl Resizes {
         &self,
         resizes: u64,
         path: &Path,
-        directory: &Path,
-        version: CgroupVersion,
+        place: &Place,
         value: &str,
     ) -> Result<bool> {
         let usec: u64 = value.parse().unwrap_or_default();
@@ -119,12 +116,11 @@ impl Resizes {
         if table.resized_since(path, resizes) && usec > in_force {
             return Ok(false);
         }
-        setting::write(directory, Kind::Burst, version, value)?;
+        burst::write(place, usec)?;
         if let Some(name) = name_of(path) {
             table.cgroups.insert(name, path.to_owned());
         }
-        let burst = Burst { directory: directory.to_owned(), version, usec };
-        table.bursts.insert(path.to_owned(), burst);
+        table.bursts.insert(path.to_owned(), Burst { place: place.clone(), usec });
         Ok(true)
     }
 
@@ -196,7 +192,7 @@ impl ResizeTable {
     fn lower(&mut self, path: &Path, next: impl FnOnce(u64) -> Option<u64>) -> Option<u64> {
         let burst = self.bursts.get_mut(path)?;
         let usec = next(burst.usec).filter(|&usec| usec < burst.usec)?;
-        match setting::write(&burst.directory, Kind::Burst, burst.version, &usec.to_string()) {
+        match burst::write(&burst.place, usec) {
             Ok(()) => {
                 let by = burst.usec - usec;
                 let (cgroup, from_usec) = (path.display(), burst.usec);
@@ -239,6 +235,8 @@ fn name_of(cgroup: &Path) -> Option<Box<str>> {
 mod tests {
     use std::fs;
 
+    use kernel_text::CgroupVersion;
+
     use super::*;
 
     const UID: &str = "aaaaaaaa-0000-4000-8000-000000000001";
@@ -262,8 +260,8 @@ mod tests {
         }
 
         fn write(&self, resizes: u64, path: &str, value: &str) -> bool {
-            let (directory, path) = (self.dir.path().join(path), Path::new(path));
-            self.resizes.write(resizes, path, &directory, CgroupVersion::V2, value).unwrap()
+            let place = Place { directory: self.dir.path().join(path), version: CgroupVersion::V2 };
+            self.resizes.write(resizes, Path::new(path), &place, value).unwrap()
         }
 
         fn bursts(&self) -> [String; 2] {

@@ -3,10 +3,30 @@
 use std::path::Path;
 
 use cgroupfs::Hierarchy;
-use kernel_text::CgroupVersion;
+use colocation::Settings;
+use kernel_text::{CgroupVersion, CpuSet};
+
+use crate::config::{ActorConfig, BurstSettings, Switch};
+use crate::resize::Resizes;
 
 /// A hierarchy with the cpu controller alone.
 pub(crate) fn hierarchy(version: CgroupVersion, cpu: &Path) -> Hierarchy {
     let (cpuacct, cpuset, memory) = (None, None, None);
     Hierarchy { version, hybrid: false, cpu: cpu.to_owned(), cpuacct, cpuset, memory }
+}
+
+/// An actor on a v2 hierarchy of the cpu controller alone.
+pub(crate) fn config(cpu: &Path) -> ActorConfig {
+    ActorConfig {
+        best_effort: Switch::Enforce,
+        burst: Switch::Enforce,
+        hierarchy: hierarchy(CgroupVersion::V2, cpu),
+        proc_root: cpu.join("proc"),
+        sys_root: cpu.join("sys"),
+        state_dir: cpu.join("state"),
+        settings: Settings::default(),
+        burst_settings: BurstSettings::default(),
+        reserved: CpuSet::default(),
+        resizes: Resizes::default(),
+    }
 }

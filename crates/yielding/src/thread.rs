@@ -2,20 +2,17 @@
 //! panic it continues with a new actor, as after a crash of the process.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use watchdog::JoinedThread;
 use watchdog::errors::chain;
+use watchdog::{JoinedThread, RunEnd, restart_until_stopped};
 
-use crate::actor::{Actor, ActorConfig, Report, all_cpus};
-use crate::checkpoint::{Checkpoint, take_lock};
+use crate::Result;
+use crate::actor::{Actor, Report};
+use crate::config::ActorConfig;
 use crate::inputs::Inputs;
-use crate::{Error, Result};
-
-/// Pause before the next pass after a panic.
-const PAUSE: Duration = Duration::from_secs(10);
+use crate::restore::restore;
 
 /// Result of one round of the thread.
 #[derive(Debug)]
@@ -39,39 +36,46 @@ pub fn spawn(
     interval: Duration,
     mut report: impl FnMut(Round) + Send + 'static,
 ) -> io::Result<JoinedThread> {
-    let (stop, stopped) = mpsc::channel::<()>();
-    let stop = move || {
-        // Fails if the thread has ended.
-        let _ = stop.send(());
-    };
-    JoinedThread::spawn("yielding", stop, move || {
-        let mut actor = Actor::new(config.clone(), Instant::now());
-        loop {
-            let began = Instant::now();
-            let mut round = || match inputs() {
-                Some(inputs) => Round::Passed(Box::new(actor.pass(began, &inputs))),
-                None => Round::Waited,
-            };
-            let passed = catch_unwind(AssertUnwindSafe(&mut round));
-            let pause = if passed.is_ok() { interval } else { PAUSE };
-            report(passed.unwrap_or_else(|_| {
-                // The new actor reads the checkpoint, as after a crash.
-                actor = Actor::new(config.clone(), Instant::now());
-                Round::Panicked
-            }));
-            let left = pause.saturating_sub(began.elapsed());
-            if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
-                break;
-            }
-        }
-        let (restored, errors) = actor.give_back();
-        for error in &errors {
-            tracing::error!(error = chain(error), "failed to restore a setting of a pod");
-        }
-        if restored > 0 {
-            tracing::info!(restored, "restored the settings of pods");
-        }
+    spawn_stoppable("yielding", move |stopped| {
+        let is_stopped_within =
+            |pause| stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout);
+        // After a panic, the new actor reads the checkpoint, as after a crash.
+        let run = |report: &mut _| {
+            let actor = Actor::new(config.clone(), Instant::now());
+            pass_until_stopped(actor, &mut inputs, report, interval, is_stopped_within);
+            RunEnd::Stopped
+        };
+        restart_until_stopped(&mut report, run, |report, _, pause| {
+            report(Round::Panicked);
+            is_stopped_within(pause)
+        });
     })
+}
+
+fn pass_until_stopped(
+    mut actor: Actor,
+    inputs: &mut impl FnMut() -> Option<Inputs>,
+    report: &mut impl FnMut(Round),
+    interval: Duration,
+    is_stopped_within: impl Fn(Duration) -> bool,
+) {
+    loop {
+        let began = Instant::now();
+        report(match inputs() {
+            Some(inputs) => Round::Passed(Box::new(actor.pass(began, &inputs))),
+            None => Round::Waited,
+        });
+        if is_stopped_within(interval.saturating_sub(began.elapsed())) {
+            break;
+        }
+    }
+    let (restored, errors) = actor.give_back();
+    for error in &errors {
+        tracing::error!(error = chain(error), "failed to restore a setting of a pod");
+    }
+    if restored > 0 {
+        tracing::info!(restored, "restored the settings of pods");
+    }
 }
 
 /// Restores what an earlier process left on a thread of its own, `restoring`: every `every` until
@@ -85,12 +89,7 @@ pub fn keep_restoring(
     every: Duration,
     mut report: impl FnMut(Result<usize>) + Send + 'static,
 ) -> io::Result<JoinedThread> {
-    let (stop, stopped) = mpsc::channel::<()>();
-    let stop = move || {
-        // Fails if the thread has ended.
-        let _ = stop.send(());
-    };
-    JoinedThread::spawn("restoring", stop, move || {
+    spawn_stoppable("restoring", move |stopped| {
         while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
             let restored = restore(&config, Duration::ZERO);
             let is_done = restored.is_ok();
@@ -102,25 +101,39 @@ pub fn keep_restoring(
     })
 }
 
-/// Restores what an earlier process left; waits up to `timeout` for a running agent to end or to
-/// drain. Returns the number of restored settings.
-///
-/// # Errors
-/// A lock or checkpoint that cannot be used, or the first setting that could not be restored.
-pub fn restore(config: &ActorConfig, timeout: Duration) -> Result<usize> {
-    let deadline = Instant::now() + timeout;
-    let _lock = loop {
-        match take_lock(&config.state_dir) {
-            Err(Error::Locked(_)) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            taken => break taken?,
-        }
+/// Starts a thread that is stopped by a message.
+fn spawn_stoppable(
+    name: &str,
+    body: impl FnOnce(Receiver<()>) + Send + 'static,
+) -> io::Result<JoinedThread> {
+    let (stop, stopped) = mpsc::channel::<()>();
+    let stop = move || {
+        // Fails if the thread has ended.
+        let _ = stop.send(());
     };
-    let mut checkpoint = Checkpoint::read(&config.state_dir, &config.proc_root)?;
-    let restored =
-        checkpoint.restore(&config.hierarchy, &all_cpus(config), &config.resizes, |_| true);
-    checkpoint.write(&config.state_dir, &config.proc_root)?;
-    let first = restored.failed.into_iter().next();
-    first.map_or(Ok(restored.done.len()), |(_, error)| Err(error))
+    JoinedThread::spawn(name, stop, move || body(stopped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::config;
+
+    #[test]
+    fn a_panic_is_reported_and_rounds_follow_it() {
+        let (dir, mut rounds) = (tempfile::tempdir().unwrap(), 0);
+        let inputs = move || {
+            rounds += 1;
+            assert!(rounds > 1, "on purpose");
+            None
+        };
+        let (report, reported) = mpsc::channel();
+        let report = move |round| drop(report.send(round));
+        let thread = spawn(config(dir.path()), inputs, Duration::from_secs(60), report).unwrap();
+        let next = || reported.recv_timeout(Duration::from_secs(60));
+        assert!(matches!(next(), Ok(Round::Panicked)));
+        assert!(matches!(next(), Ok(Round::Waited)));
+        drop(thread);
+        assert!(next().is_err(), "the thread has ended");
+    }
 }

@@ -1,9 +1,10 @@
 //! Values that a restriction requires, from the original values.
 
-use cgroupfs::control;
-use kernel_text::{CgroupVersion, CpuSet};
+use kernel_text::CpuSet;
+use state_dir::Original;
 
-use crate::setting::{Original, QuotaSetting};
+use crate::setting::Place;
+use crate::setting::quota::QuotaValue;
 
 /// Requirement on a setting.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,13 +28,9 @@ pub(crate) enum Want {
 pub(crate) const MIN_QUOTA_USEC: u64 = 1_000;
 
 impl Want {
-    /// The value to write over the original; `None` if the original is at least as strict.
-    pub(crate) fn value(
-        &self,
-        original: &Original,
-        version: CgroupVersion,
-        v1_period: Option<u64>,
-    ) -> Option<String> {
+    /// The value to write over the original of a cgroup; `None` if the original is at least as
+    /// strict.
+    pub(crate) fn value(&self, original: &Original, place: &Place) -> Option<String> {
         match self {
             Self::Idle => (original.value == "0").then(|| "1".to_owned()),
             Self::Cpus { kept, online, floor } => {
@@ -47,22 +44,22 @@ impl Want {
                 (left != now).then(|| left.to_string())
             }
             Self::Quota(cores) => {
-                let now = QuotaSetting::parse(&original.value, version, v1_period)?;
+                let now = QuotaValue::parse(&original.value, place)?;
                 let usec = ((cores * now.period as f64) as u64).max(MIN_QUOTA_USEC);
                 let is_looser = now.quota.is_none_or(|quota| quota > usec);
-                is_looser.then(|| QuotaSetting { quota: Some(usec), ..now }.value(version))
+                is_looser.then(|| QuotaValue { quota: Some(usec), ..now }.value(place.version))
             }
             Self::Exactly(value) => Some(value.clone()),
         }
     }
 }
 
-pub(crate) fn v1_period(directory: &std::path::Path) -> Option<u64> {
-    control::read(&directory.join("cpu.cfs_period_us")).ok()??.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use kernel_text::CgroupVersion;
+
     use super::*;
 
     #[test]
@@ -80,7 +77,8 @@ mod tests {
             let set = |text: &str| text.parse::<CpuSet>().unwrap();
             let want = Want::Cpus { kept: set(kept), online: set("0-7"), floor };
             let of = Original { value: original.to_owned(), ..Original::default() };
-            let value = want.value(&of, CgroupVersion::V2, None);
+            let place = Place { directory: PathBuf::new(), version: CgroupVersion::V2 };
+            let value = want.value(&of, &place);
             assert_eq!(value.as_deref(), expected, "{original} of {kept}, floor {floor}");
         }
     }

@@ -11,13 +11,13 @@ use placement::{
     Current, Holding, Kubelet, Plan, Pod, PodCgroups, Step, Transition, Uid, widen_steps,
     write_steps,
 };
+use state_dir::WrittenCgroup;
 
 use super::chain;
 use super::mode::{Granted, Mode};
 use super::record::{Found, Record};
-use crate::checkpoint::WrittenCgroup;
 use crate::planned::{PlanInputs, Planned, Rules};
-use crate::repairs::Pause;
+use crate::repairs::CausedPause;
 use crate::report::PassReport;
 use crate::tree::View;
 use crate::{Error, Machine};
@@ -48,7 +48,7 @@ pub(super) struct Work {
     /// Cgroups that another writer has changed since they were established, by pod.
     pub(super) rewritten: Vec<Rewritten>,
     /// Pods whose pause starts in this pass.
-    pub(super) stepped_back: Vec<(Uid, Pause)>,
+    pub(super) stepped_back: Vec<(Uid, CausedPause)>,
     pub(super) steps: Vec<Step>,
 }
 
@@ -89,7 +89,11 @@ fn work(mode: &mut Mode, inputs: &Inputs<'_>) -> Result<Work, Error> {
 
 /// Pauses pods, or the whole node, if another writer keeps rewriting cpusets or if writes keep
 /// failing. Returns the pods whose pause starts in this pass.
-fn step_back(mode: &mut Mode, rewritten: &[Rewritten], inputs: &Inputs<'_>) -> Vec<(Uid, Pause)> {
+fn step_back(
+    mode: &mut Mode,
+    rewritten: &[Rewritten],
+    inputs: &Inputs<'_>,
+) -> Vec<(Uid, CausedPause)> {
     let Mode::Enforcing { granted, .. } = mode else { return Vec::new() };
     let (view, now) = (inputs.view, inputs.now);
     for (uid, cgroups) in rewritten {
@@ -288,8 +292,8 @@ mod tests {
     use placement::{Grid, Numbering, QOS_CLASS_LABEL};
 
     use super::*;
-    use crate::checkpoint::Checkpoint;
     use crate::pinner::mode::Why;
+    use state_dir::PinningCheckpoint;
 
     fn machine() -> Machine {
         let grid = Grid {
@@ -334,7 +338,7 @@ mod tests {
     fn a_pass_plans_again_only_if_its_inputs_have_changed() {
         let (machine, rules) = (machine(), Rules::default());
         let view = view(&machine);
-        let record = Record::of(Checkpoint::default(), Found::Known);
+        let record = Record::of(PinningCheckpoint::default(), Found::Known);
         let now = Instant::now();
         let inputs = |claims: &[Pod], last| Inputs {
             now,

@@ -10,15 +10,16 @@ use kubepods::PodIndex;
 use placement::{
     Cgroup, Class, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Reason, Step, Uid,
 };
+use state_dir::{PinningCheckpoint, WrittenCgroup};
 
 use super::decide::Work;
 use super::inputs::{decision, names};
 use super::mode::{Established, Granted, Mode};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
-use crate::checkpoint::{Checkpoint, Held, WrittenCgroup, class_name};
 use crate::claims::has_ended;
 use crate::decision::PodOutcome;
+use crate::grants::{class_name, to_held};
 use crate::report::{Operation, PassReport, PinningStatus, Trace};
 use crate::tree::View;
 use crate::{Result, nested};
@@ -74,7 +75,7 @@ impl Pinner {
             let checkpoint = &mut self.record.checkpoint;
             checkpoint.best_effort = best_effort;
             checkpoint.rejections = rejections;
-            checkpoint.intent = grants.then(|| Held::from(&outcome));
+            checkpoint.intent = grants.then(|| to_held(&outcome));
             let needs_no_record = self.needs_no_record(steps);
             self.record_originals(view, steps);
             match self.save(report) {
@@ -84,7 +85,7 @@ impl Pinner {
             }
             let carried = self.carry(view, plan, steps, report, trace);
             self.record.committed = Current { held: carried.held, ..outcome };
-            self.record.checkpoint.committed = Held::from(&self.record.committed);
+            self.record.checkpoint.committed = to_held(&self.record.committed);
             self.record.checkpoint.intent = None;
             self.note_pins(plan, pods, report);
             self.save(report)?;
@@ -186,7 +187,7 @@ impl Pinner {
     /// will be narrowed.
     fn record_originals(&mut self, view: &View, steps: &[Step]) {
         let Some(granted) = self.mode.granted() else { return };
-        let Checkpoint { written, narrowed, .. } = &mut self.record.checkpoint;
+        let PinningCheckpoint { written, narrowed, .. } = &mut self.record.checkpoint;
         written
             .retain(|path, was| view.seen.get(path).is_some_and(|(_, inode)| *inode == was.inode));
         narrowed.retain(|path, was| cgroupfs::inode(path).is_ok_and(|inode| inode == was.inode));
@@ -412,7 +413,7 @@ fn effective(path: &Path, version: CgroupVersion) -> CpuSet {
 /// Reports the pods that are paused from now on.
 fn report_stepped_back(work: &Work, pods: &PodIndex, report: &mut PassReport) {
     for (uid, pause) in &work.stepped_back {
-        let (cause, minutes) = (pause.cause, pause.minutes());
+        let (cause, minutes) = (pause.cause, pause.pause.minutes());
         let decision = decision(uid, pods, PodOutcome::SteppedBack { cause, minutes });
         let (namespace, pod) = (&decision.namespace, &decision.pod);
         tracing::warn!(namespace, pod, %cause, minutes, "paused exclusive CPUs of a pod");

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use api::Pin;
 use kubepods::PodIndex;
+use state_dir::{DrainRequest, PinningCheckpoint};
 
 use super::{Pinner, chain};
-use crate::checkpoint::Checkpoint;
 use crate::decision::{Decision, PodOutcome};
 use crate::drain::Scope;
-use crate::drain_request::DrainRequest;
 use crate::owner::CpuManagerState;
 use crate::report::{Operation, PassReport};
 use crate::tree::View;
@@ -69,11 +68,15 @@ impl Pinner {
             },
         ));
         if drained.errors.is_empty()
-            && let Err(error) = Checkpoint::remove(&self.config.node.state_dir)
+            && let Err(error) = PinningCheckpoint::remove(&self.config.node.state_dir)
         {
             tracing::error!(error = chain(&error), "failed to delete the checkpoint");
         }
-        DrainRequest::of(&self.config.node.state_dir).answer(&drained);
+        let request = DrainRequest::of(&self.config.node.state_dir);
+        if let Err(error) = request.answer(&drained) {
+            // The state directory may be full.
+            tracing::warn!(error = chain(&error), "failed to report the drained cpusets");
+        }
         self.record.clear();
     }
 }

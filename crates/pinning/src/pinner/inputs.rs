@@ -11,9 +11,9 @@ use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 
 use super::{OtherAgents, Pinner};
 use crate::admission::{Admission, Reservation};
-use crate::checkpoint::class_name;
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, PodOutcome};
+use crate::grants::class_name;
 use crate::owner::{CpuManagerState, OwnerSearch, other_agents};
 use crate::tree::View;
 

@@ -22,10 +22,10 @@ use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::{Holding, Kubelet, Pod, Profiles, Reason, Settings, Uid};
+use state_dir::{DrainRequest, Lock, Writer};
 pub(crate) use watchdog::errors::chain;
 
 use crate::admission::State;
-use crate::drain_request::{DrainRequest, is_lock_of, take_lock};
 use crate::planned::{Planned, Rules};
 use crate::report::{PassReport, PinningStatus, Trace};
 use crate::tree::{PodTree, View};
@@ -267,7 +267,8 @@ impl Pinner {
         let drained = self.drain_if_requested(&view, pods);
         let (kubelet, obstacle) = self.kubelet(pods, given, began);
         let obstacle = obstacle.map(Why::Obstacle).or_else(|| self.obstacle(&view));
-        self.mode.update(obstacle, began, || take_lock(&self.config.node.state_dir));
+        self.mode
+            .update(obstacle, began, || Lock::take(&self.config.node.state_dir, Writer::Pinning));
         let (work, mut report) = self.decide(&view, pods, kubelet, began);
         report.take_in(drained);
         if let Some(work) = work {
@@ -390,11 +391,11 @@ impl Pinner {
     /// checkpoint.
     fn renew_state(&mut self) {
         let state_dir = &self.config.node.state_dir;
-        let Some(lock) = self.mode.lock().filter(|lock| !is_lock_of(lock, state_dir)) else {
+        let Some(lock) = self.mode.lock().filter(|lock| !lock.is_in_place()) else {
             return;
         };
         // If it cannot be created, the old lock and the checkpoint in memory stay valid.
-        let Ok(renewed) = take_lock(state_dir) else { return };
+        let Ok(renewed) = Lock::take(state_dir, Writer::Pinning) else { return };
         *lock = renewed;
         tracing::warn!(state_dir = %state_dir.display(), "the state directory was removed; creating it again");
         // After a failure the next pass writes it.

@@ -10,8 +10,7 @@ use placement::Uid;
 use state_dir::Lock;
 
 use super::chain;
-use crate::Result;
-use crate::repairs::{Pause, PauseCause, Repairs};
+use crate::repairs::{CausedPause, PauseCause, Repairs};
 use crate::report::PinningStatus;
 
 /// Whether cpusets are written.
@@ -26,7 +25,7 @@ pub(super) enum Mode {
     Enforcing { lock: Lock, granted: Granted },
     /// Pauses on the whole node: grants nothing and narrows nothing, but still gives back released
     /// CPUs. Lasts for `pause`.
-    SteppedBack { lock: Lock, granted: Granted, pause: Pause },
+    SteppedBack { lock: Lock, granted: Granted, pause: CausedPause },
     /// Plans only, after `cpuwarden drain`; lasts until the agent is restarted.
     Drained,
 }
@@ -78,7 +77,7 @@ impl Mode {
         &mut self,
         obstacle: Option<Why>,
         now: Instant,
-        take_lock: impl FnOnce() -> Result<Lock>,
+        take_lock: impl FnOnce() -> state_dir::Result<Lock>,
     ) {
         *self = match (mem::take(self), obstacle) {
             (Self::Drained, _) => Self::Drained,
@@ -94,7 +93,7 @@ impl Mode {
                 Some(why),
             ) => Self::Suspended { lock, why },
             (Self::Suspended { lock, .. }, None) => Self::enforcing(lock),
-            (Self::SteppedBack { lock, granted, pause }, None) if now >= pause.until() => {
+            (Self::SteppedBack { lock, granted, pause }, None) if !pause.pause.lasts(now) => {
                 Self::Enforcing { lock, granted }
             }
             (unchanged @ (Self::Enforcing { .. } | Self::SteppedBack { .. }), None) => unchanged,
@@ -106,7 +105,7 @@ impl Mode {
     }
 
     /// Pauses enforcement on the whole node.
-    pub(super) fn step_back(&mut self, pause: Pause) {
+    pub(super) fn step_back(&mut self, pause: CausedPause) {
         *self = match mem::take(self) {
             Self::Enforcing { lock, granted } => Self::SteppedBack { lock, granted, pause },
             unchanged => unchanged,
@@ -208,10 +207,10 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
+    use state_dir::Writer;
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{Error, take_lock};
 
     /// Maker of a mode, from a directory for its lock and the time at which its pause began.
     type Make = fn(&TempDir, Instant) -> Mode;
@@ -233,12 +232,16 @@ mod tests {
         Mode::Observing(obstacle("static"))
     }
 
+    fn take_lock(place: &TempDir) -> state_dir::Result<Lock> {
+        Lock::take(place.path(), Writer::Pinning)
+    }
+
     fn suspended(place: &TempDir, _: Instant) -> Mode {
-        Mode::Suspended { lock: take_lock(place.path()).unwrap(), why: obstacle("static") }
+        Mode::Suspended { lock: take_lock(place).unwrap(), why: obstacle("static") }
     }
 
     fn enforcing(place: &TempDir, _: Instant) -> Mode {
-        Mode::enforcing(take_lock(place.path()).unwrap())
+        Mode::enforcing(take_lock(place).unwrap())
     }
 
     /// Paused for a minute because of most of its pods.
@@ -277,8 +280,7 @@ mod tests {
     fn after(make: Make, obstacle: Option<Why>, seconds: u64) -> (String, bool) {
         let (place, now) = (tempfile::tempdir().unwrap(), Instant::now());
         let mut mode = make(&place, now);
-        let take_lock = || take_lock(place.path());
-        mode.update(obstacle, now + Duration::from_secs(seconds), take_lock);
+        mode.update(obstacle, now + Duration::from_secs(seconds), || take_lock(&place));
         show(&mode)
     }
 
@@ -312,7 +314,7 @@ mod tests {
     #[test]
     fn a_lock_held_by_another_agent_is_an_obstacle() {
         let mut mode = Mode::default();
-        mode.update(None, Instant::now(), || Err(Error::Locked("/state/lock".into())));
+        mode.update(None, Instant::now(), || Err(state_dir::Error::Locked("/state/lock".into())));
         let (name, has_lock) = show(&mode);
         assert!(name.contains("observing: another cpuwarden has locked /state/lock"), "{name}");
         assert!(!has_lock);

@@ -9,12 +9,12 @@ use std::time::Instant;
 
 use kernel_text::CgroupVersion;
 use placement::{Plan, PodCgroups, Uid};
+use state_dir::WrittenCgroup;
 
 use super::decide::Work;
 use super::mode::Mode;
 use super::{Pinner, PinnerConfig, chain};
 use crate::admission::{Admission, InEffect, State};
-use crate::checkpoint::WrittenCgroup;
 use crate::report::PinningStatus;
 use crate::status_file;
 use crate::tree::View;

@@ -7,16 +7,17 @@ use std::path::Path;
 use api::Rejection;
 use cgroupfs::node;
 use placement::Current;
+use state_dir::PinningCheckpoint;
 
 use super::{NodeConfig, PinnerConfig, chain};
 use crate::Result;
-use crate::checkpoint::{Checkpoint, Held};
+use crate::grants::to_current;
 use crate::report::{Operation, Operations};
 
 /// The grants, in memory and on disk.
 #[derive(Debug)]
 pub(super) struct Record {
-    pub(super) checkpoint: Checkpoint,
+    pub(super) checkpoint: PinningCheckpoint,
     saved: Saved,
     /// Committed grants.
     pub(super) committed: Current,
@@ -33,10 +34,10 @@ enum Saved {
     /// Neither read nor written, and not due: nothing was granted yet.
     Never,
     /// Read or written. A plan that changes it makes the pass write it again.
-    Written(Checkpoint),
+    Written(PinningCheckpoint),
     /// Must be written by the next pass, even if that has no steps: a write has failed, or a
     /// container was placed at its creation. `last` is what was read or written last.
-    Due { last: Option<Checkpoint> },
+    Due { last: Option<PinningCheckpoint> },
 }
 
 /// State of the checkpoint at the start.
@@ -53,19 +54,19 @@ pub(super) enum Found {
 impl Record {
     /// Reads the checkpoint of this boot, for cgroups below `mount`.
     pub(super) fn read(config: &PinnerConfig, mount: &Path) -> Self {
-        let (mut checkpoint, found) = match Checkpoint::of_this_boot(
+        let (mut checkpoint, found) = match PinningCheckpoint::of_this_boot(
             &config.node.state_dir,
             &config.node.proc_root,
         ) {
             Ok(Some(checkpoint)) => (checkpoint, Found::Known),
-            Ok(None) => (Checkpoint::default(), Found::Missing),
+            Ok(None) => (PinningCheckpoint::default(), Found::Missing),
             Err(error) => {
                 let error = chain(&error);
                 tracing::warn!(
                     error,
                     "failed to read the checkpoint; running pods keep the CPUs of their current cpusets"
                 );
-                (Checkpoint::default(), Found::Damaged)
+                (PinningCheckpoint::default(), Found::Damaged)
             }
         };
         checkpoint.relocate(mount);
@@ -73,10 +74,9 @@ impl Record {
     }
 
     /// The record after a start with this checkpoint.
-    pub(super) fn of(checkpoint: Checkpoint, found: Found) -> Self {
-        let committed = checkpoint.committed.to_current();
-        let planned =
-            checkpoint.intent.as_ref().map_or_else(|| committed.clone(), Held::to_current);
+    pub(super) fn of(checkpoint: PinningCheckpoint, found: Found) -> Self {
+        let committed = to_current(&checkpoint.committed);
+        let planned = checkpoint.intent.as_ref().map_or_else(|| committed.clone(), to_current);
         let saved = match found {
             Found::Known => Saved::Written(checkpoint.clone()),
             Found::Missing | Found::Damaged => Saved::Never,
@@ -126,11 +126,11 @@ impl Record {
     /// Writes the checkpoint. After a failure the next pass writes it.
     pub(super) fn write(&mut self, config: &NodeConfig, mount: &Path) -> Result<()> {
         let written = self.checkpoint.write(&config.state_dir, mount);
-        match written {
+        match &written {
             Ok(()) => self.saved = Saved::Written(self.checkpoint.clone()),
             Err(_) => self.make_due(),
         }
-        written
+        Ok(written?)
     }
 
     /// Makes the next pass write the checkpoint, even if that pass has no steps.
@@ -145,7 +145,7 @@ impl Record {
 
     /// Clears the record after a drain.
     pub(super) fn clear(&mut self) {
-        self.checkpoint = Checkpoint::default();
+        self.checkpoint = PinningCheckpoint::default();
         self.saved = Saved::Never;
         self.committed = Current::default();
     }
@@ -154,7 +154,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::WrittenCgroup;
+    use state_dir::WrittenCgroup;
 
     struct Node(tempfile::TempDir);
 
@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_written_once_and_again_after_it_has_changed() {
-        let (node, mut record) = (Node::new(), Record::of(Checkpoint::default(), Found::Missing));
+        let (node, mut record) =
+            (Node::new(), Record::of(PinningCheckpoint::default(), Found::Missing));
         assert!(is_saved(&record), "nothing is granted");
         assert_eq!(node.save(&mut record, "state"), (1, 0));
         assert_eq!(node.save(&mut record, "state"), (0, 0));
@@ -215,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_write_that_has_failed_is_due_and_the_last_one_stays_known() {
-        let (node, mut record) = (Node::new(), Record::of(Checkpoint::default(), Found::Missing));
+        let (node, mut record) =
+            (Node::new(), Record::of(PinningCheckpoint::default(), Found::Missing));
         let written = |record: &mut Record, path: &str| {
             let was = WrittenCgroup { inode: 1, original: String::new() };
             record.checkpoint.written.insert(path.into(), was);
@@ -234,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_checkpoint_that_is_due_is_written_without_a_change() {
-        let (node, mut record) = (Node::new(), Record::of(Checkpoint::default(), Found::Missing));
+        let (node, mut record) =
+            (Node::new(), Record::of(PinningCheckpoint::default(), Found::Missing));
         assert_eq!(node.save(&mut record, "state"), (1, 0));
         record.make_due();
         assert!(!is_saved(&record));

@@ -12,7 +12,8 @@ use std::time::Duration;
 use colocation::{Settings, Step};
 use kernel_text::CgroupVersion;
 use kubepods::model::Resize;
-use yielding::{Actor, ActorConfig, Kind, Mode, Switch, keep_restoring, restore, take_lock};
+use state_dir::{Lock, Setting, Writer};
+use yielding::{Actor, ActorConfig, Feature, Mode, Switch, Why, keep_restoring, restore};
 
 use node::{BATCH, CART, Node, SPARK, container};
 
@@ -33,7 +34,7 @@ fn each_step_writes_only_best_effort_pods_and_their_containers() {
         ];
         assert_eq!(node.changed(&before), idle);
         let report = node.reach(&mut actor, Step::FewerCpus);
-        assert_eq!(report.writes.written, [(Kind::Cpus, 2)].into());
+        assert_eq!(report.writes.written, [(Setting::Cpus, 2)].into());
         let cpus = |path: &str| (format!("cpuset/{}/cpuset.cpus", container(path)), "0-3".into());
         let fewer = [idle.to_vec(), vec![cpus(&batch), cpus(&spark)]].concat();
         assert_eq!(node.changed(&before), fewer);
@@ -43,7 +44,7 @@ fn each_step_writes_only_best_effort_pods_and_their_containers() {
             CgroupVersion::V1 => ("cpu.cfs_quota_us", "50000", &[&batch][..]),
             CgroupVersion::V2 => ("cpu.max", "50000 100000", &[&batch, &spark][..]),
         };
-        assert_eq!(report.writes.written, [(Kind::Quota, pods.len() as u64)].into());
+        assert_eq!(report.writes.written, [(Setting::Quota, pods.len() as u64)].into());
         let changed = node.changed(&before);
         assert_eq!(changed.len(), 4 + pods.len(), "{changed:?}");
         for pod in pods {
@@ -99,9 +100,12 @@ fn everything_is_as_before_after_stop_crash_and_drain_at_each_step() {
             // A drain.
             node.reach(&mut next, step);
             let report = node.pass_with(&mut next, 500, true);
-            assert_eq!(report.mode, Mode::Observing("a drain is requested".to_owned()));
+            assert_eq!(report.mode, Mode::Observing(Why::Drained));
             assert_eq!(node.changed(&before), [], "drain at {step:?}");
-            assert!(take_lock(&node.config().state_dir).is_ok(), "the lock is released");
+            assert!(
+                Lock::take(&node.config().state_dir, Writer::Yielding).is_ok(),
+                "the lock is released"
+            );
             // A crash, then a start without --best-effort or an uninstall.
             let mut actor = node.actor();
             node.reach(&mut actor, step);
@@ -150,7 +154,7 @@ fn a_container_confined_to_other_cpus_keeps_the_floor() {
     node.file(&cpus, "3-7\n");
     let mut actor = node.actor();
     let report = node.reach(&mut actor, Step::FewerCpus);
-    assert_eq!(report.writes.written, [(Kind::Cpus, 2)].into());
+    assert_eq!(report.writes.written, [(Setting::Cpus, 2)].into());
     assert_eq!(read(&node).trim(), "3-4");
     actor.give_back();
     node.file(&cpus, "2-7\n");
@@ -299,7 +303,7 @@ fn observing_decides_and_writes_nothing() {
     let mut actor =
         Actor::new(ActorConfig { best_effort: Switch::Observe, ..node.config() }, node.start);
     let report = node.reach(&mut actor, Step::Quota);
-    assert_eq!(report.mode, Mode::Observing("--best-effort=observe".to_owned()));
+    assert_eq!(report.mode, Mode::Observing(Why::Configured(Feature::BestEffort, Switch::Observe)));
     assert_eq!(node.changed(&before), []);
     assert!(!node.dir.path().join("state").exists());
 }
@@ -363,7 +367,7 @@ fn a_writer_that_insists_makes_the_actor_observe() {
         })
         .collect();
     assert_eq!(modes[5], Mode::Enforcing);
-    assert_eq!(modes[6], Mode::Observing("another agent writes the same cgroups".to_owned()));
+    assert_eq!(modes[6], Mode::Observing(Why::Paused));
     assert_eq!(fs::read_to_string(node.dir.path().join(&idle)).unwrap().trim(), "0");
 }
 
@@ -410,11 +414,12 @@ fn the_utilization_rule_restricts_nothing_without_best_effort_pods() {
 #[test]
 fn a_second_agent_only_observes() {
     let mut node = Node::new(CgroupVersion::V2);
-    let _first = take_lock(&node.config().state_dir).unwrap();
+    let _first = Lock::take(&node.config().state_dir, Writer::Yielding).unwrap();
     let before = node.files();
     let mut actor = node.actor();
     let report = node.reach(&mut actor, Step::Quota);
-    assert!(matches!(&report.mode, Mode::Observing(why) if why.contains("locked")), "{report:?}");
+    let Mode::Observing(why @ Why::NoState(_)) = report.mode else { panic!("{report:?}") };
+    assert!(why.to_string().contains("locked"), "{why}");
     assert_eq!(node.changed(&before), []);
     assert!(restore(&node.config(), Duration::ZERO).is_err(), "the lock is held");
 }

@@ -10,11 +10,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
+use colocation::Ineligible;
 use kernel_text::CgroupVersion;
 use kubepods::path::QosClass;
-use state_dir::CheckedFile;
+use state_dir::{CheckedFile, Setting};
 use yielding::{
-    Actor, ActorConfig, BurstChange, BurstReport, BurstSettings, Kind, Mode, Switch, restore,
+    Actor, ActorConfig, BurstChange, BurstReport, BurstSettings, Feature, Mode, Switch, Why,
+    restore,
 };
 
 use node::{Node, path};
@@ -26,14 +28,14 @@ fn a_container_that_gains_bursts_and_its_pod_with_it() {
         let mut actor = node.actor();
         let report = node.pass(&mut actor);
         assert_eq!(node.bursts(), ["20000", "20000", "0"]);
-        assert_eq!(report.writes.written, [(Kind::Burst, 2)].into());
+        assert_eq!(report.writes.written, [(Setting::Burst, 2)].into());
         assert_eq!(report.writes.errors, Vec::<String>::new());
         let [(burst, BurstChange::Raised { without, with })] = &report.changes[..] else {
             panic!("{report:?}")
         };
         assert_eq!((&*burst.container, burst.percent, burst.usec), ("app", 50, 0));
         assert_eq!((*without, *with), (0.3, 0.001));
-        assert_eq!(report.others, [("not_measured", 1)].into());
+        assert_eq!(report.others, [(Ineligible::NotMeasured, 1)].into());
         let report = node.pass(&mut actor);
         assert!(report.writes.written.is_empty() && report.changes.is_empty(), "{report:?}");
         assert_eq!(report.containers[0].usec, 20_000);
@@ -43,25 +45,28 @@ fn a_container_that_gains_bursts_and_its_pod_with_it() {
 #[test]
 fn who_may_not_burst_is_counted_by_reason() {
     type Change = fn(&mut Node);
-    let cases: [(Change, &str); 8] = [
-        (|node| node.cpu_qos = "LSR", "exclusive"),
-        (|node| node.pod.qos_class = Some(QosClass::BestEffort), "best_effort"),
-        (|node| node.annotate("{}"), "not_requested"),
-        (|node| node.annotate(r#"{"policy":"cfsQuotaBurstOnly"}"#), "not_offered"),
-        (|node| node.annotate(r#"{"policy":"always"}"#), "invalid_annotation"),
-        (|node| node.forecasts.get_mut("app").unwrap().mean_use = Some(0.9), "busy"),
+    let cases: [(Change, Ineligible); 8] = [
+        (|node| node.cpu_qos = "LSR", Ineligible::Exclusive),
+        (|node| node.pod.qos_class = Some(QosClass::BestEffort), Ineligible::BestEffort),
+        (|node| node.annotate("{}"), Ineligible::NotRequested),
+        (|node| node.annotate(r#"{"policy":"cfsQuotaBurstOnly"}"#), Ineligible::NotOffered),
+        (|node| node.annotate(r#"{"policy":"always"}"#), Ineligible::InvalidAnnotation),
+        (|node| node.forecasts.get_mut("app").unwrap().mean_use = Some(0.9), Ineligible::Busy),
         (
             |node| node.forecasts.get_mut("app").unwrap().throttled_share = Some(0.0),
-            "not_throttled",
+            Ineligible::NotThrottled,
         ),
-        (|node| node.forecasts.get_mut("app").unwrap().replayed[2..].fill((0.75, 0.29)), "no_gain"),
+        (
+            |node| node.forecasts.get_mut("app").unwrap().replayed[2..].fill((0.75, 0.29)),
+            Ineligible::NoGain,
+        ),
     ];
     for (change, reason) in cases {
         let mut node = Node::new(CgroupVersion::V2);
         change(&mut node);
         let report = node.pass(&mut node.actor());
-        assert!(report.others.contains_key(reason), "{reason}: {report:?}");
-        assert_eq!(node.bursts(), ["0", "0", "0"], "{reason}");
+        assert!(report.others.contains_key(&reason), "{reason:?}: {report:?}");
+        assert_eq!(node.bursts(), ["0", "0", "0"], "{reason:?}");
     }
 }
 
@@ -155,7 +160,7 @@ fn a_burst_in_force_ends_only_below_half_of_the_condition() {
     without(&mut node, 0.004);
     let report = node.pass(&mut actor);
     assert_eq!(node.bursts(), ["0", "0", "0"]);
-    assert_eq!(report.changes[0].1, BurstChange::Ended("not_throttled"));
+    assert_eq!(report.changes[0].1, BurstChange::Ended(Ineligible::NotThrottled));
     assert_eq!(report.writes.restored, 2);
 }
 
@@ -182,7 +187,7 @@ fn everything_is_as_before_after_stop_crash_drain_and_restore() {
         node.normalize();
         let mut actor = reach(&mut node);
         let report = node.pass_with(&mut actor, true);
-        assert_eq!(report.mode, Mode::Observing("a drain is requested".to_owned()));
+        assert_eq!(report.mode, Mode::Observing(Why::Drained));
         check(&node, "drain");
         assert!(!node.dir.path().join("state/yields.json").exists());
     }
@@ -207,7 +212,7 @@ fn quotas_above_the_limit_are_rejected_once_and_auto_still_bursts() {
     node.annotate(r#"{"policy":"cfsQuotaBurstOnly"}"#);
     let report = node.pass(&mut actor);
     assert_eq!(rejected(&report), ["app", "side"], "requested again");
-    assert_eq!(report.others, [("not_offered", 2)].into());
+    assert_eq!(report.others, [(Ineligible::NotOffered, 2)].into());
     assert_eq!(node.quotas(), [200_000, 40_000, 40_000]);
 }
 
@@ -231,7 +236,7 @@ fn scale_by_an_older_agent(node: &Node) {
     });
     node.file(&node.burst_file(&path("app")), "12");
     let body = format!(r#"{{"boot_id":null,"written":[{}]}}"#, entries.join(","));
-    let file = CheckedFile { name: "yields.json", magic: "cpuwarden-yields-1" };
+    let file = CheckedFile { name: "yields.json", magic: "cpuwarden-yields-1", remedy: "" };
     node.file("state/yields.json", &file.text(&body));
 }
 
@@ -258,7 +263,7 @@ fn observing_decides_and_writes_nothing() {
     let mut node = Node::new(CgroupVersion::V2);
     let mut actor = Actor::new(ActorConfig { burst: Switch::Observe, ..node.config() }, node.start);
     let report = node.pass(&mut actor);
-    assert_eq!(report.mode, Mode::Observing("--burst=observe".to_owned()));
+    assert_eq!(report.mode, Mode::Observing(Why::Configured(Feature::Burst, Switch::Observe)));
     assert_eq!((report.containers.len(), report.containers[0].usec), (1, 20_000));
     assert_eq!(node.bursts(), ["0", "0", "0"]);
     assert!(!node.dir.path().join("state").exists());
@@ -288,7 +293,7 @@ fn an_older_kernel_is_reported() {
     let burst_settings = BurstSettings { can_burst: false, ..BurstSettings::default() };
     let mut actor = Actor::new(ActorConfig { burst_settings, ..node.config() }, node.start);
     let report = node.pass(&mut actor);
-    assert!(matches!(&report.mode, Mode::Observing(why) if why.contains("5.14")), "{report:?}");
+    assert_eq!(report.mode, Mode::Observing(Why::NoBurst));
     assert_eq!(node.bursts(), ["0", "0", "0"]);
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use kernel_text::CgroupVersion;
-use yielding::{Kind, restore};
+use state_dir::Setting;
+use yielding::restore;
 
 use crate::node::{Node, UID, id, path};
 
@@ -32,7 +33,7 @@ fn a_burst_is_lowered_as_soon_as_the_runtime_announces_a_smaller_limit() {
         // The pod list still has the larger limit, and the runtime has not written yet.
         let report = node.pass(&mut actor);
         assert_eq!(node.bursts(), ["5000", "5000", "0"]);
-        assert_eq!(report.writes.written, [(Kind::Burst, 4)].into());
+        assert_eq!(report.writes.written, [(Setting::Burst, 4)].into());
         assert_eq!((report.writes.repaired, report.containers[0].usec), (0, 5_000));
         node.quota(&path("app"), 10_000);
         node.pod.containers[0].resources.cpu_limit_millis = Some(100);

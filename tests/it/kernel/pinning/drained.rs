@@ -7,9 +7,10 @@ use std::path::Path;
 use std::process::Output;
 
 use kernel_text::CpuSet;
-use pinning::{DrainRequest, PinningStatus};
+use pinning::PinningStatus;
 use placement::Class;
 use serde_json::Value;
+use state_dir::{DrainRequest, Lock, Writer};
 
 use super::agent::{command, kubelet, list, options, stdout_of};
 use super::scene::{PodRequest, Scene, all_classes, online};
@@ -197,7 +198,7 @@ fn a_drain_works_while_the_passes_of_the_agent_fail() {
     assert!(matches!(&report.status, PinningStatus::Observing(_)), "{report:?}");
     if scene.all_effective() != before {
         assert!(
-            pinning::take_lock(&scene.config(true).node.state_dir).is_ok(),
+            Lock::take(&scene.config(true).node.state_dir, Writer::Pinning).is_ok(),
             "the agent holds its lock"
         );
         stdout_of(&drain(&scene, &[]));
@@ -296,7 +297,7 @@ fn a_removed_state_directory_is_created_again() {
     let state_dir = scene.config(true).node.state_dir;
     fs::remove_dir_all(&state_dir).unwrap();
     scene.pass(&mut pinner);
-    assert!(pinning::take_lock(&state_dir).is_err(), "the agent holds the new lock");
+    assert!(Lock::take(&state_dir, Writer::Pinning).is_err(), "the agent holds the new lock");
     drop(pinner);
     stdout_of(&drain(&scene, &[]));
     assert_eq!(scene.all_effective(), before);

@@ -4,8 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use kernel_text::CpuSet;
-use pinning::{Checkpoint, DrainOutcome, Operation, PassReport, PinningStatus, PodOutcome};
+use pinning::{DrainOutcome, Operation, PassReport, PinningStatus, PodOutcome};
 use placement::Class;
+use state_dir::PinningCheckpoint;
 
 use super::scene::{PodRequest, Scene, all_classes, container_id, effective, online};
 use crate::support::{Qos, Workload};
@@ -188,7 +189,7 @@ fn draining_gives_back_what_was_there() {
         "{drained:?}"
     );
     assert_eq!((scene.bytes(), scene.all_effective()), (before, effective_before));
-    assert_eq!(Checkpoint::read(&config.node.state_dir).unwrap(), None);
+    assert_eq!(PinningCheckpoint::read(&config.node.state_dir).unwrap(), None);
     assert_eq!(drain(), DrainOutcome::Nothing);
 }
 

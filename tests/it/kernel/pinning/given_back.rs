@@ -4,8 +4,9 @@ use std::fs;
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{DrainOutcome, DrainRequest, PinningStatus};
+use pinning::{DrainOutcome, PinningStatus};
 use placement::Class;
+use state_dir::DrainRequest;
 
 use super::scene::{PodRequest, Scene, all_classes, container_id, effective, online};
 

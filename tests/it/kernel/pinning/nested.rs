@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{DrainOutcome, DrainRequest, PassReport, Pinner, PinningStatus};
+use pinning::{DrainOutcome, PassReport, Pinner, PinningStatus};
 use placement::Class;
 use rustix::time::{ClockId, clock_gettime};
+use state_dir::DrainRequest;
 
 use super::scene::{PodRequest, Scene, effective, online};
 use crate::support::Cgroup;

@@ -9,9 +9,10 @@ use kernel_text::CpuSet;
 use kubepods::PodIndex;
 use kubepods::model::{Container, Phase, Pod, Resources};
 use pinning::{
-    Checkpoint, DrainConfig, NodeConfig, PassReport, Pinner, PinnerConfig, Scope, Trace,
+    DrainConfig, NodeConfig, PassReport, Pinner, PinnerConfig, Scope, Trace, to_current,
 };
 use placement::{Class, Holding, Profiles, Settings, Step, Uid};
+use state_dir::PinningCheckpoint;
 
 use crate::support::{Cgroup, Qos, RealTree};
 
@@ -146,9 +147,9 @@ struct Granted(BTreeMap<Uid, Holding>);
 impl Granted {
     fn before(scene: &Scene) -> Self {
         // No checkpoint, or one that a test has torn: nothing is known to be granted.
-        let checkpoint = Checkpoint::read(&scene.config(true).node.state_dir).ok().flatten();
+        let checkpoint = PinningCheckpoint::read(&scene.config(true).node.state_dir).ok().flatten();
         Self(
-            checkpoint.map(|checkpoint| checkpoint.committed.to_current().held).unwrap_or_default(),
+            checkpoint.map(|checkpoint| to_current(&checkpoint.committed).held).unwrap_or_default(),
         )
     }
 

@@ -1,47 +1,31 @@
 //! CPU limits that burst: which containers, how much, and the values that this needs.
 
+mod member;
+mod values;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
 
 use analysis::BurstForecast;
 use api::OBJECTIVE;
 use cgroupfs::Hierarchy;
-use colocation::{BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst, burst_usec, eligible};
-use kubepods::model::{Container, Pod};
+use colocation::{BurstLimits, BurstPolicy, Candidate, Ineligible, eligible};
 use snapshot::ContainerRow;
+use state_dir::Setting;
 
-use crate::actor::{ActorConfig, Mode};
+use crate::config::{ActorConfig, BurstSettings};
 use crate::inputs::Inputs;
+use crate::mode::{Mode, Why};
 use crate::pods::is_best_effort;
-use crate::setting::{Kind, QuotaSetting};
-use crate::want::{MIN_QUOTA_USEC, Want};
+use crate::setting::is_available;
 use crate::writer::{RequiredValues, Writes};
 
-/// Reason for [`BurstChange::Rejected`].
-const NOT_OFFERED: &str = "not_offered";
-
-/// Settings of burst.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BurstSettings {
-    /// Maximum burst, percent of the quota, below 100.
-    pub most_percent: u64,
-    /// Conditions for burst.
-    pub limits: BurstLimits,
-    /// Whether the kernel has CPU burst.
-    pub can_burst: bool,
-}
-
-impl Default for BurstSettings {
-    fn default() -> Self {
-        let limits = BurstLimits::default();
-        Self { most_percent: 75, limits, can_burst: true }
-    }
-}
+use member::Member;
+use values::Values;
 
 /// Whether the kernel has CPU burst (Linux 5.14).
 #[must_use]
 pub fn has_burst(hierarchy: &Hierarchy) -> bool {
-    Kind::Burst.is_available(hierarchy)
+    is_available(Setting::Burst, hierarchy)
 }
 
 /// A container that bursts, or would burst.
@@ -72,7 +56,7 @@ pub enum BurstChange {
         with: f64,
     },
     /// End of the burst, with its reason.
-    Ended(&'static str),
+    Ended(Ineligible),
     /// The annotation requests a quota above the limit, which is not offered: reported once.
     Rejected,
 }
@@ -83,8 +67,8 @@ impl BurstChange {
     pub const fn names(&self) -> [&'static str; 2] {
         match self {
             Self::Raised { .. } => ["raise", "throttled"],
-            Self::Ended(reason) => ["end", reason],
-            Self::Rejected => ["reject", NOT_OFFERED],
+            Self::Ended(reason) => ["end", reason.name()],
+            Self::Rejected => ["reject", Ineligible::NotOffered.name()],
         }
     }
 }
@@ -97,7 +81,7 @@ pub struct BurstReport {
     /// Containers that burst, or would burst.
     pub containers: Vec<Bursting>,
     /// Number of containers without burst, by reason.
-    pub others: BTreeMap<&'static str, usize>,
+    pub others: BTreeMap<Ineligible, usize>,
     /// Changes in this pass, with the container before an end and after a raise.
     pub changes: Vec<(Bursting, BurstChange)>,
     /// The writes.
@@ -114,51 +98,6 @@ pub(crate) struct Bursts {
     rejected: HashSet<String>,
 }
 
-/// A container with its pod.
-struct Member<'a> {
-    row: &'a ContainerRow,
-    pod: &'a Pod,
-    /// The container in the pod's spec.
-    spec: &'a Container,
-    request: Option<PodBurst>,
-    is_exclusive: bool,
-}
-
-impl<'a> Member<'a> {
-    /// Finds the pod of a row.
-    ///
-    /// # Errors
-    /// The reason why the container cannot burst.
-    fn of(row: &'a ContainerRow, inputs: &'a Inputs) -> Result<Self, &'static str> {
-        let identity = &row.identity;
-        let pod = inputs.pods.pod(&identity.uid).ok_or("unknown_pod")?;
-        let spec = pod.container_by_name(&identity.container).ok_or("unknown_pod")?;
-        let request = pod.burst.as_deref().map(PodBurst::parse).transpose();
-        let request = request.map_err(|_| "invalid_annotation")?;
-        let name = (pod.namespace.clone(), pod.name.clone());
-        let is_exclusive =
-            matches!(&*identity.cpu_qos, "LSE" | "LSR") || inputs.exclusive_pods.contains(&name);
-        Ok(Self { row, pod, spec, request, is_exclusive })
-    }
-
-    fn wants_more_quota(&self) -> bool {
-        self.request.is_some_and(|request| request.wants_more_quota())
-    }
-
-    /// Quota that the pod's spec requires, microseconds per period: during an in-place resize the
-    /// next one; `None` without a limit.
-    fn desired_usec(&self, period: u64) -> Option<u64> {
-        let of_pod = self.pod.resources.cpu_limit_millis;
-        let millis = self.spec.resources.cpu_limit_millis.or(of_pod)?;
-        Some(quota_usec(millis, period))
-    }
-}
-
-/// The kubelet's quota for a limit (`MilliCPUToQuota` of pkg/kubelet/cm).
-fn quota_usec(millis: u64, period: u64) -> u64 {
-    (millis.saturating_mul(period) / 1000).max(MIN_QUOTA_USEC)
-}
-
 impl Bursts {
     pub(crate) fn new(settings: BurstSettings) -> Self {
         Self { settings, in_force: HashMap::new(), rejected: HashSet::new() }
@@ -173,7 +112,7 @@ impl Bursts {
     ) -> (BurstReport, RequiredValues) {
         let mode = match self.settings.can_burst {
             true => mode,
-            false => Mode::Observing("the kernel has no CPU burst: it needs Linux 5.14".to_owned()),
+            false => Mode::Observing(Why::NoBurst),
         };
         let mut report = BurstReport {
             mode,
@@ -183,9 +122,7 @@ impl Bursts {
             writes: Writes::default(),
         };
         let members = self.choose(inputs, &mut report);
-        let (wanted, pods) = (RequiredValues::new(), BTreeMap::new());
-        let most_percent = self.settings.most_percent;
-        let mut values = Values { config, most_percent, wanted, pods };
+        let mut values = Values::new(config, self.settings.most_percent);
         for (member, percent) in &members {
             let usec = values.burst(member, *percent);
             let burst = self.in_force.get_mut(&member.row.identity.container_id);
@@ -258,14 +195,14 @@ impl Bursts {
         member: &Member<'_>,
         forecast: Option<&BurstForecast>,
         before: Option<u64>,
-    ) -> Result<u64, &'static str> {
+    ) -> Result<u64, Ineligible> {
         if !self.settings.can_burst {
-            return Err("no_kernel_support");
+            return Err(Ineligible::NoKernelSupport);
         }
         match member.request.map(|request| request.policy) {
             None | Some(BurstPolicy::CpuBurstOnly | BurstPolicy::Auto) => {}
-            Some(BurstPolicy::CfsQuotaBurstOnly) => return Err(NOT_OFFERED),
-            Some(BurstPolicy::None) => return Err("not_requested"),
+            Some(BurstPolicy::CfsQuotaBurstOnly) => return Err(Ineligible::NotOffered),
+            Some(BurstPolicy::None) => return Err(Ineligible::NotRequested),
         }
         let requested = member.request.map_or(u64::MAX, |request| request.cpu_burst_percent);
         let most = self.settings.most_percent.min(requested);
@@ -275,12 +212,12 @@ impl Bursts {
         let percent = best.max(before).map(|percent| percent.min(most));
         let candidate = self.candidate(member, forecast, percent, before.is_some());
         match eligible(&candidate, &self.limits(before.is_some())) {
-            Ok(()) => percent.ok_or(Ineligible::NoGain.name()),
+            Ok(()) => percent.ok_or(Ineligible::NoGain),
             // After a change of the limit there is no replay yet.
             Err(Ineligible::NotMeasured) if before.is_some() => {
-                percent.ok_or(Ineligible::NotMeasured.name())
+                percent.ok_or(Ineligible::NotMeasured)
             }
-            Err(reason) => Err(reason.name()),
+            Err(reason) => Err(reason),
         }
     }
 
@@ -320,68 +257,6 @@ impl Bursts {
                 least_gain: least_gain / 2.0,
             },
         }
-    }
-}
-
-/// Sums of a pod's containers, as shares of a period.
-#[derive(Default)]
-struct PodSum {
-    burst: f64,
-    /// The pod-level limit of the spec, millicores.
-    limit_millis: Option<u64>,
-    uid: Box<str>,
-}
-
-/// The values to write.
-struct Values<'a> {
-    config: &'a ActorConfig,
-    /// Maximum burst, percent of the quota.
-    most_percent: u64,
-    wanted: RequiredValues,
-    pods: BTreeMap<PathBuf, PodSum>,
-}
-
-impl Values<'_> {
-    /// Adds a container's burst: below its quota, below the one that the spec requires, and below
-    /// the one that the runtime is about to write, so that the quota can be lowered. Returns the
-    /// burst, microseconds; `None` if there is no quota.
-    fn burst(&mut self, member: &Member<'_>, percent: u64) -> Option<u64> {
-        let path = PathBuf::from(member.row.cgroup.as_deref()?);
-        let QuotaSetting { quota, period } = self.quota(&path)?;
-        let id = &member.row.identity.container_id;
-        let quota = self.config.resizes.lowest(id, quota?)?;
-        let quota = quota.min(member.desired_usec(period).unwrap_or(u64::MAX));
-        let usec = burst_usec(Some(quota), percent);
-        let pod = self.pods.entry(path.parent()?.to_owned()).or_default();
-        pod.burst += usec as f64 / period as f64;
-        pod.limit_millis = member.pod.resources.cpu_limit_millis;
-        pod.uid.clone_from(&member.pod.uid);
-        self.wanted.insert((path, Kind::Burst), Want::Exactly(usec.to_string()));
-        Some(usec)
-    }
-
-    /// The bandwidth of a cgroup; `None` if it cannot be read.
-    fn quota(&self, path: &Path) -> Option<QuotaSetting> {
-        let hierarchy = &self.config.hierarchy;
-        QuotaSetting::read(&hierarchy.cpu.join(path), hierarchy.version)
-    }
-
-    /// Adds the pods' values: what their containers may use more, the pod must be allowed to.
-    fn finish(mut self) -> RequiredValues {
-        for (path, sum) in std::mem::take(&mut self.pods) {
-            let Some(QuotaSetting { quota, period }) = self.quota(&path) else { continue };
-            let Some(quota) = quota else { continue };
-            let desired = sum.limit_millis.map(|millis| quota_usec(millis, period));
-            let lowest = self.config.resizes.lowest(&sum.uid, quota);
-            let lowest = lowest.map(|lowest| lowest.min(desired.unwrap_or(lowest)));
-            let burst = (sum.burst * period as f64).round() as u64;
-            let burst = burst.min(burst_usec(lowest, self.most_percent));
-            if burst > 0 {
-                let burst = Want::Exactly(burst.to_string());
-                self.wanted.insert((path, Kind::Burst), burst);
-            }
-        }
-        self.wanted
     }
 }
 
