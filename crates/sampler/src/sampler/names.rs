@@ -163,7 +163,7 @@ impl Sampler {
         let has_shown = self.rename(now);
         if has_names || has_shown || is_pending {
             self.read_new(now);
-            self.publish();
+            self.publish(now);
         }
         if self.tree.is_usage_pending(now, &self.schedule.timing) {
             self.names.lookups.wait_for(Awaited::Pending);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snapshot::{ContainerIdentity, ContainerRow, Limit, Threads};
+use snapshot::{ContainerIdentity, ContainerRow, KernelCounters, Limit, Threads};
 
 use super::table::{Row, Track};
 use super::totals::{add, add_cfs};
@@ -89,6 +89,7 @@ impl Track for ContainerSeries {
         row.request_cores = None;
         row.weight = None;
         row.bandwidth = None;
+        row.kernel = KernelCounters::default();
         row.cpuset = None;
         row.numa_memory.clear();
         row.first_pid = None;
