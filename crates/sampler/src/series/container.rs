@@ -11,7 +11,7 @@ use crate::cgroup::Deltas;
 use crate::reading::Value;
 
 /// Series of one container.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ContainerSeries {
     pub(crate) row: ContainerRow,
     window: WindowStart,
@@ -79,6 +79,20 @@ impl Track for ContainerSeries {
         if let Some(windows) = other.windows {
             row.windows.get_or_insert_default().add(&windows);
         }
+    }
+
+    fn has_grown(&self, earlier: &Self) -> bool {
+        let counters = |row: &ContainerRow| {
+            let cpu = [row.usage_ns, row.user_ns, row.system_ns, row.throttled_ancestor_ns];
+            let waits = [
+                row.pressure_waiting_ns,
+                row.pressure_stalled_ns,
+                row.run_delay_ns,
+                row.contention_upper_ns,
+            ];
+            (cpu, waits, row.cfs)
+        };
+        counters(&self.row) != counters(&earlier.row)
     }
 
     /// Keeps the counters and clears the gauges.
