@@ -143,7 +143,7 @@ async fn connect(to: SocketAddr, from: SocketAddr, path: &str) -> std::io::Resul
     socket.set_recv_buffer_size(4096)?;
     socket.bind(from)?;
     let mut stream = socket.connect(to).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     Ok(stream)
 }

@@ -344,6 +344,7 @@ impl Shared<'_> {
             identity,
             auth,
             cadvisor: self.config.options.cadvisor_metrics,
+            allowed_hosts: self.config.options.allowed_hosts(),
             sources,
             new_exposition: new_exposition(self.config),
             interval: self.config.options.sample_interval.0,

@@ -79,6 +79,13 @@ pub(crate) struct Options {
     /// --tls-cert
     #[arg(long, help_heading = "Server")]
     pub(crate) metrics_auth: bool,
+    /// Names under which browsers may open the page and the JSON API through a process on the
+    /// node, such as a sidecar with a proxy, separated by commas, e.g. cpu.example.com. localhost
+    /// and IP addresses are always allowed; other machines and --metrics-auth are not restricted
+    /// [default: none]
+    #[arg(long, help_heading = "Server", value_name = "NAMES")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) allowed_hosts: Option<String>,
 
     /// Mount point of the node's cgroup hierarchies
     #[arg(long, help_heading = "Node", value_name = "DIR", default_value = "/sys/fs/cgroup")]

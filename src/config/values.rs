@@ -87,12 +87,33 @@ fn check_names(options: &Options) -> Result<(), String> {
         };
         name.len() <= NODE_NAME && name.chars().all(is_part)
     };
+    if let Some(host) = options.allowed_hosts().iter().find(|host| !is_host(host)) {
+        return Err(format!(
+            "--allowed-hosts: {host:?} is not a host name: expected names without scheme and port, e.g. cpu.example.com"
+        ));
+    }
     match &options.node_name {
         Some(name) if !is_name(name) => Err(format!(
             "--node-name: {name:?} is not a node name: expected a DNS name in lower case, e.g. node-1"
         )),
         _ => Ok(()),
     }
+}
+
+impl Options {
+    /// The names of `--allowed-hosts`, in lower case.
+    pub(crate) fn allowed_hosts(&self) -> Vec<String> {
+        let names = self.allowed_hosts.as_deref().map(|names| names.split(','));
+        names.into_iter().flatten().map(|name| name.trim().to_ascii_lowercase()).collect()
+    }
+}
+
+/// Whether this is a host name in lower case, without a port.
+fn is_host(name: &str) -> bool {
+    let is_part = |char: char| {
+        char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '.' | '_')
+    };
+    !name.is_empty() && name.chars().all(is_part)
 }
 
 /// An error in the file, with its position in the format of a compiler message.

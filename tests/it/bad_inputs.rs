@@ -30,6 +30,8 @@ const CASES: &[(&str, &str, i32, &str)] = &[
     ("ui", "perhaps", BAD, "off, on"),
     ("cadvisor-metrics", "perhaps", BAD, "perhaps"),
     ("metrics-auth", "true", BAD, "clear text"),
+    ("allowed-hosts", "https://cpu.example.com", BAD, "without scheme and port"),
+    ("allowed-hosts", "a.example,", BAD, "is not a host name"),
     ("tls-cert", "/nosuch", BAD, "needs --tls-key"),
     ("tls-key", "/nosuch", BAD, "needs --tls-cert"),
     ("cgroup-root", "/nosuch", NO_HIERARCHY, "no cgroup hierarchy"),

@@ -1,6 +1,7 @@
 //! The command line and the configuration: each error is one line with the source and the remedy.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
@@ -199,4 +200,35 @@ fn the_version_names_revision_and_build() {
         }
         (given, _) => assert_eq!(revision, given.unwrap_or("unknown")),
     }
+}
+
+#[test]
+fn top_hears_signals_while_an_agent_answers_slowly() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (asked, asks) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+        asked.send(()).unwrap();
+        while stream.write_all(b" ").is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    });
+    let mut top = Command::new(binary())
+        .args(["top", "--once", &format!("--address={address}")])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    asks.recv().unwrap();
+    let pid = rustix::process::Pid::from_child(&top);
+    let sent = std::time::Instant::now();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let status = top.wait().unwrap();
+    // Without a signal it gives up after five seconds.
+    assert!(sent.elapsed().as_secs() < 4, "{:?}", sent.elapsed());
+    let mut error = String::new();
+    top.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert!(status.code() == Some(69) && error.contains("interrupted"), "{status}: {error}");
 }

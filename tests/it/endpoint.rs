@@ -342,6 +342,52 @@ fn every_documented_path_is_served() {
     }
 }
 
+/// Status and body of a browser's request with these header lines.
+fn browse(agent: &Agent, path: &str, lines: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(agent.address()).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\n{lines}Connection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+#[test]
+fn a_site_that_names_itself_as_this_machine_reads_nothing() {
+    let agent = Agent::start(&[
+        "--pod-source=none",
+        "--sched-trace=off",
+        "--cadvisor-metrics",
+        "--allowed-hosts=cpu.example.com",
+    ]);
+    let openapi = include_str!("../../crates/endpoint/assets/openapi.json");
+    let openapi: Value = serde_json::from_str(openapi).unwrap();
+    let documented = openapi["paths"].as_object().unwrap().keys();
+    let paths: Vec<String> = documented
+        .map(|path| path.replace("{uid}", "uid-1"))
+        .filter(|path| path.starts_with("/api/"))
+        .chain(["/", "/ui/page.js", "/api/v1/stream"].map(str::to_owned))
+        .collect();
+    assert!(paths.len() > 10, "{paths:?}");
+    let port = agent.address().port();
+    for path in &paths {
+        let (status, answer) = browse(&agent, path, &format!("Host: evil.example:{port}\r\n"));
+        assert!(status == 421 && answer.contains("--allowed-hosts"), "{path}: {answer}");
+        let fetch = format!(
+            "Host: localhost:{port}\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n"
+        );
+        assert_eq!(browse(&agent, path, &fetch).0, 403, "{path}");
+    }
+    for path in ["/metrics", "/metrics/cadvisor", "/healthz", "/readyz"] {
+        let (status, _) = browse(&agent, path, "Host: node-7.example:9753\r\n");
+        assert!(![403, 421].contains(&status), "{path}: {status}");
+    }
+    let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n";
+    for host in ["localhost", "127.0.0.1", "[::1]", "cpu.example.com"] {
+        let (status, answer) = browse(&agent, "/", &format!("Host: {host}:{port}\r\n{link}"));
+        assert_eq!(status, 200, "{host}: {answer}");
+    }
+}
+
 #[test]
 fn cadvisors_names_are_served_only_where_they_are_asked_for() {
     let agent = Agent::start(&["--pod-source=none"]);

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use console::Failure;
@@ -33,6 +33,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum size of an answer that is kept in memory, bytes.
 const LIMIT: usize = 64 << 20;
+
+/// Least speed of an answer, bytes per second.
+const SLOWEST: usize = 16 << 10;
 
 /// Maximum size of the answer that gives the reason of a rejected request, bytes.
 const MAX_REASON: usize = 64 << 10;
@@ -133,15 +136,8 @@ impl AgentClient {
     /// # Errors
     /// See [`AgentClient::open`]; or the answer is truncated or too large.
     pub async fn bytes(&self, path: &str) -> Result<Vec<u8>, Failure> {
-        let mut answer = self.open(path).await?;
-        let mut bytes = Vec::new();
-        while let Some(part) = answer.next().await? {
-            bytes.extend_from_slice(&part);
-            if bytes.len() > LIMIT {
-                return Err(answer.failed(&format!("larger than {} MiB", LIMIT >> 20)));
-            }
-        }
-        Ok(bytes)
+        let answer = self.open(path).await?;
+        answer.whole(LIMIT).await
     }
 
     /// Requests a path. The body can be read while the agent still writes it.
@@ -175,6 +171,9 @@ impl AgentClient {
             StatusCode::OK => Ok(answer),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(answer.failed(&format!(
                 "{status}: set --token-file to the token of a user with permission to get this path"
+            ))),
+            StatusCode::MISDIRECTED_REQUEST => Err(answer.failed(&format!(
+                "{status}: use localhost or an IP address, or add the name to the agent's --allowed-hosts"
             ))),
             status => Err(answer.rejected(status).await),
         }
@@ -264,19 +263,40 @@ impl AnswerBody {
         }
     }
 
-    /// An answer without data: the reason that the agent gives, or else the most likely one.
-    async fn rejected(mut self, status: StatusCode) -> Failure {
-        let mut text = Vec::new();
-        while let Ok(Some(part)) = self.next().await
-            && text.len() <= MAX_REASON
-        {
-            text.extend_from_slice(&part);
+    /// All of the body. Each [`SLOWEST`] bytes give it another second, so that a server which sends
+    /// a byte from time to time does not keep a command for ever.
+    ///
+    /// # Errors
+    /// As [`AnswerBody::next`]; or the body is larger than `most` bytes, or too slow.
+    async fn whole(mut self, most: usize) -> Result<Vec<u8>, Failure> {
+        let (began, mut bytes) = (Instant::now(), Vec::new());
+        loop {
+            let earned = Duration::from_secs((bytes.len() / SLOWEST) as u64);
+            let left = (self.timeout + earned).saturating_sub(began.elapsed());
+            let Ok(part) = timeout(left, self.next()).await else {
+                return Err(self.failed(&format!(
+                    "too slow: {} bytes in {} s",
+                    bytes.len(),
+                    began.elapsed().as_secs()
+                )));
+            };
+            let Some(part) = part? else { return Ok(bytes) };
+            bytes.extend_from_slice(&part);
+            if bytes.len() > most {
+                return Err(self.failed(&format!("larger than {} KiB", most >> 10)));
+            }
         }
+    }
+
+    /// An answer without data: the reason that the agent gives, or else the most likely one.
+    async fn rejected(self, status: StatusCode) -> Failure {
+        let url = self.url.clone();
+        let text = self.whole(MAX_REASON).await.unwrap_or_default();
         let reason = match serde_json::from_slice::<Rejection>(&text) {
             Ok(Rejection { error }) => error.chars().filter(|char| !char.is_control()).collect(),
             Err(_) => "not an agent of this version, or one with --ui=off".to_owned(),
         };
-        self.failed(&format!("{status}: {reason}"))
+        Failure::unavailable(format!("{url}: {status}: {reason}"))
     }
 
     fn failed(&self, why: &str) -> Failure {
@@ -371,6 +391,25 @@ mod tests {
         assert!(text.contains("/api/v1/advice: ") && text.contains("end of file"), "{text}");
         let text = error(b"\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]");
         assert!(text.contains("unexpected answer"), "{text}");
+    }
+
+    #[test]
+    fn a_server_that_sends_a_byte_from_time_to_time_ends_no_later_than_a_silent_one() {
+        let (done, ended) = mpsc::channel::<()>();
+        let (client, server) = server(b"\r\n\r\n", move |mut stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").unwrap();
+            // Each byte comes long before the timeout of a part.
+            while ended.recv_timeout(Duration::from_millis(20)).is_err() {
+                if stream.write_all(b" ").is_err() {
+                    return;
+                }
+            }
+        });
+        let client = client.with_timeout(Duration::from_millis(300));
+        let failure = block_on(client.get::<serde_json::Value>("/")).unwrap_err();
+        assert!(failure.to_string().contains("too slow"), "{failure}");
+        let _ = done.send(());
+        server.join().unwrap();
     }
 
     #[test]

@@ -26,6 +26,9 @@ pub struct Cgroup {
     pub is_this_kubelets: bool,
     /// Time of discovery.
     pub found: Instant,
+    /// Whether inotify reported its creation, or its parent's: it is then younger than the tree.
+    /// False for a cgroup that a walk found.
+    pub seen_created: bool,
 }
 
 /// Sort key of a path below the mount: ancestors have a lower one than their descendants.

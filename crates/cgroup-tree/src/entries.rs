@@ -27,6 +27,7 @@ pub(crate) struct NewCgroup {
     pub(crate) role: Role,
     pub(crate) parent: Option<CgroupId>,
     pub(crate) is_this_kubelets: bool,
+    pub(crate) seen_created: bool,
 }
 
 /// The known cgroups, by id, path and inode.
@@ -44,9 +45,18 @@ pub(crate) struct Entries {
 impl Entries {
     /// Adds a cgroup below its parent, under a new id.
     pub(crate) fn insert(&mut self, new: NewCgroup, found: Instant, seen: u64) -> Arc<Cgroup> {
-        let NewCgroup { path, inode, role, parent, is_this_kubelets } = new;
+        let NewCgroup { path, inode, role, parent, is_this_kubelets, seen_created } = new;
         let id = self.ids.take();
-        let cgroup = Arc::new(Cgroup { id, parent, path, inode, role, is_this_kubelets, found });
+        let cgroup = Arc::new(Cgroup {
+            id,
+            parent,
+            path,
+            inode,
+            role,
+            is_this_kubelets,
+            found,
+            seen_created,
+        });
         let entry =
             Entry { cgroup: Arc::clone(&cgroup), children: Vec::new(), seen, is_watched: false };
         self.entries.insert(id, entry);

@@ -179,6 +179,7 @@ mod tests {
             role,
             is_this_kubelets,
             found,
+            seen_created: true,
         }))
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct State {
     root_appeared: bool,
     /// Number of the current walk, for `Entry::seen`.
     walk: u64,
+    /// Whether the directory that is handled now was reported by an event, and not found by a walk.
+    is_reported: bool,
     /// Whether some existing directory could not be listed in the current walk.
     walk_incomplete: bool,
     /// Time of the last walk that was due. Walks for another reason do not delay the next one.
@@ -54,6 +56,7 @@ impl State {
             overflowed: false,
             root_appeared: false,
             walk: 0,
+            is_reported: false,
             walk_incomplete: false,
             walked: None,
             now: Instant::now(),

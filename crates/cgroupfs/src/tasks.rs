@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use kernel_text::TaskSchedstat;
+use kernel_text::{TaskSchedstat, USER_TICK_NS};
 use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, openat};
 
 use crate::bounded::{self, ENTRIES, FILE_BYTES, PROCS_BYTES};
@@ -24,6 +25,8 @@ pub struct Task {
     pub schedstat: TaskSchedstat,
     /// Whether the thread is in state R, running or ready to run (`stat`).
     pub runnable: bool,
+    /// Time of its start since boot, rounded down to 10 ms (`stat`); `None` if the kernel shows none.
+    pub started: Option<Duration>,
 }
 
 /// A thread: its process id and its own id.
@@ -99,10 +102,10 @@ impl TaskReader {
         };
         let Ok(schedstat) = TaskSchedstat::parse(text) else { return Ok(None) };
         let stat = self.read_file(format_args!("{pid}/task/{tid}/stat"))?;
-        // PID (NAME) STATE …, and the name may contain any byte.
-        let state =
-            stat.and_then(|stat| stat.get(stat.iter().rposition(|&byte| byte == b')')? + 2));
-        Ok(stat.map(|_| Task { tid, schedstat, runnable: state == Some(&b'R') }))
+        Ok(stat.map(|stat| {
+            let (runnable, started) = state_and_start(stat);
+            Task { tid, schedstat, runnable, started }
+        }))
     }
 
     fn read_file(&mut self, below: std::fmt::Arguments<'_>) -> io::Result<Option<&[u8]>> {
@@ -140,6 +143,17 @@ impl TaskReader {
             into.len() < ENTRIES
         })
     }
+}
+
+/// State and start of a thread, from `PID (NAME) STATE …`, where the name may contain any byte.
+fn state_and_start(stat: &[u8]) -> (bool, Option<Duration>) {
+    let name = stat.iter().rposition(|&byte| byte == b')');
+    let mut fields =
+        name.and_then(|end| stat.get(end + 2..)).unwrap_or_default().split(|&byte| byte == b' ');
+    let is_runnable = fields.next() == Some(b"R");
+    // Fields 3 (state) and 22 (start, in ticks since boot).
+    let ticks = fields.nth(18).and_then(|ticks| kernel_text::parse_u64("stat", ticks).ok());
+    (is_runnable, ticks.map(|ticks| Duration::from_nanos(ticks.saturating_mul(USER_TICK_NS))))
 }
 
 /// Whether the error is expected: the file is gone, may not be read, or is the `cgroup.procs` of a
@@ -304,6 +318,9 @@ mod tests {
         assert!(threads.contains(&(pid, tid)), "{threads:?}");
         let task = reader.task((pid, tid)).unwrap().unwrap();
         assert!(task.runnable && task.tid == tid, "{task:?}");
+        let booted = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let age = u64::try_from(booted.tv_sec).unwrap() - task.started.unwrap().as_secs();
+        assert!(age < 3600, "{task:?} at {booted:?}");
     }
 
     #[test]

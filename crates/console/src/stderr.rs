@@ -102,7 +102,8 @@ impl Write for Stderr {
 /// Prints a line of the command itself, prefixed with the program's name.
 pub fn say(text: impl std::fmt::Display) {
     // Writing to the queue cannot fail.
-    let _ = Stderr.write(format!("cpuwarden: {text}\n").as_bytes());
+    let line = format!("cpuwarden: {text}\n");
+    let _ = Stderr.write(crate::output::printable(&line).as_bytes());
 }
 
 /// Waits until everything is written, or until standard error is found blocked.

@@ -8,6 +8,7 @@
 
 mod budget;
 mod kept;
+mod lease;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,7 @@ use watchdog::errors::chain;
 use crate::place::Place;
 use budget::Budget;
 use kept::{Access, Answer, Kept, Key};
+pub(crate) use lease::Lease;
 
 /// Maximum number of API server requests per half minute, two per token: for tokens that were
 /// accepted before, and for all others.
@@ -114,6 +116,12 @@ impl Auth {
         }
     }
 
+    /// Whether a token that was valid still is.
+    async fn is_still_allowed(self: Arc<Self>, key: Key, peer: IpAddr) -> bool {
+        let access = tokio::time::timeout(REVIEW_TIMEOUT, self.access(key, peer)).await;
+        matches!(access, Ok(Ok(Access::Allowed)))
+    }
+
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,7 +156,11 @@ fn access(user: UserInfo, path: &str) -> SubjectAccessReviewSpec {
 }
 
 /// Passes a request on if its token may read its path.
-pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next: Next) -> Response {
+pub(crate) async fn check(
+    State(auth): State<Arc<Auth>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let Some(token) = bearer(request.headers()).filter(|token| may_be_a_token(token)) else {
         return unauthorized();
     };
@@ -156,8 +168,12 @@ pub(crate) async fn check(State(auth): State<Arc<Auth>>, request: Request, next:
         return unauthorized();
     };
     let key = Key { token: token.into(), path: reviewed_path(request.uri().path()).into() };
-    match tokio::time::timeout(REVIEW_TIMEOUT, auth.access(key, peer)).await {
-        Ok(Ok(Access::Allowed)) => next.run(request).await,
+    match tokio::time::timeout(REVIEW_TIMEOUT, auth.access(key.clone(), peer)).await {
+        Ok(Ok(Access::Allowed)) => {
+            let still_valid = move || Arc::clone(&auth).is_still_allowed(key.clone(), peer);
+            request.extensions_mut().insert(Lease::new(still_valid));
+            next.run(request).await
+        }
         Ok(Ok(Access::Unknown)) => unauthorized(),
         Ok(Ok(Access::Denied)) => (StatusCode::FORBIDDEN, "forbidden\n").into_response(),
         Ok(Err(ReviewError::TooMany)) => {

@@ -6,6 +6,7 @@
 //! [`listen`] opens the port; [`Serving`] serves it on a thread of its own.
 
 mod auth;
+mod browsers;
 mod connections;
 mod page;
 mod place;

@@ -12,6 +12,7 @@ use metrics::Format;
 use metrics::exposition::accepts_gzip;
 
 use crate::auth::{self, Auth};
+use crate::browsers::{self, Browsers};
 use crate::page::{PageKind, Pages, failed};
 use crate::place::{self, Place};
 use crate::sources::{Readiness, Sources};
@@ -23,6 +24,8 @@ pub(crate) struct Access {
     pub(crate) cadvisor: bool,
     /// Reviewer of access to the metrics; `None` allows everyone.
     pub(crate) auth: Option<Arc<Auth>>,
+    /// Rules for requests of browsers, except for the metrics and the probes.
+    pub(crate) browsers: Browsers,
 }
 
 /// All routes. The probes use the places of waiting connections and are open to everyone.
@@ -36,26 +39,34 @@ pub(crate) fn router(
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(sources);
-    let mut texts = Router::new().route("/metrics", get(metrics));
-    texts = texts.route("/api/v1/advice", get(advice));
+    let mut exposition = Router::new().route("/metrics", get(metrics));
     if access.cadvisor {
-        texts = texts.route("/metrics/cadvisor", get(cadvisor_metrics));
+        exposition = exposition.route("/metrics/cadvisor", get(cadvisor_metrics));
     }
-    let texts = texts.with_state(Arc::new(pages));
-    let (pages, streams) = match views {
-        Some(views) => (texts.merge(ui::pages(&views)), ui::streams(&views)),
-        None => (texts.route("/", get(index)), Router::new()),
+    let pages = Arc::new(pages);
+    let exposition = exposition.with_state(Arc::clone(&pages));
+    let advice = Router::new().route("/api/v1/advice", get(advice)).with_state(pages);
+    let (views, streams) = match views {
+        Some(views) => (advice.merge(ui::pages(&views)), ui::streams(&views)),
+        None => (advice.route("/", get(index)), Router::new()),
     };
     // The layer added last runs first.
+    let pages = exposition.merge(access.for_browsers(views));
     let pages = access.guarded(pages).route_layer(from_fn(place::admit));
     if !streams.has_routes() {
         return pages.merge(probes);
     }
-    let streams = access.guarded(streams).route_layer(from_fn(place::admit_stream));
+    let streams =
+        access.guarded(access.for_browsers(streams)).route_layer(from_fn(place::admit_stream));
     pages.merge(streams).merge(probes)
 }
 
 impl Access {
+    /// Routes that a browser shows, behind the rules for browsers.
+    fn for_browsers(&self, routes: Router) -> Router {
+        routes.route_layer(from_fn_with_state(self.browsers.clone(), browsers::check))
+    }
+
     /// The routes behind the review of tokens, if it is enabled.
     fn guarded(&self, routes: Router) -> Router {
         match &self.auth {

@@ -23,6 +23,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 
 use crate::auth::Auth;
+use crate::browsers::Browsers;
 use crate::page::Pages;
 use crate::place::{Place, Places};
 use crate::routes::{Access, router};
@@ -85,6 +86,9 @@ pub struct Parts {
     pub auth: Option<Auth>,
     /// Whether to serve /metrics/cadvisor.
     pub cadvisor: bool,
+    /// Names of this endpoint in addition to localhost and addresses, in lower case, for requests of
+    /// this machine without a token.
+    pub allowed_hosts: Vec<String>,
     /// Sources of the pages.
     pub sources: Sources,
     /// Creates the exposition, and another one after a rendering that panicked.
@@ -114,6 +118,7 @@ impl Serving {
             identity,
             auth,
             cadvisor,
+            allowed_hosts,
             sources,
             new_exposition,
             interval,
@@ -123,7 +128,8 @@ impl Serving {
         let places = Places::new(Arc::clone(&sources.metrics));
         let pages = Pages::new(sources.clone(), new_exposition, interval);
         let views = ui.map(|ui| Arc::new(Views::new(ui, sources.clone(), auth.is_some())));
-        let access = Access { cadvisor, auth: auth.map(Arc::new) };
+        let browsers = Browsers { hosts: allowed_hosts.into(), has_tokens: auth.is_some() };
+        let access = Access { cadvisor, auth: auth.map(Arc::new), browsers };
         let router = router(sources, pages, &access, views.clone());
         let server = Server { listener, identity, places, router, beat, views };
         let (stop, stopped) = oneshot::channel();

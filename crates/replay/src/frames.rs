@@ -25,4 +25,8 @@ impl top::Recording for Frames {
     fn frames(&mut self, after_ms: u64, until_ms: u64) -> Result<Vec<Frame>, String> {
         self.0.between(after_ms, until_ms).map_err(|error| error.to_string())
     }
+
+    fn next_after(&self, at_ms: u64) -> Option<u64> {
+        self.0.next_after(at_ms)
+    }
 }

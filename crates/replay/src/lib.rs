@@ -117,7 +117,8 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         let (path, at, length) = (note.path.display(), note.at, note.length);
         stderr::say(format!("{path}: skipped {length} bytes at {at}: {}", note.reason));
     }
-    let (start, end) = recording.span();
+    // The clock may have been wrong before: the frame that was recorded last has the best time.
+    let (start, end) = (recording.span().0, recording.last_ms());
     let is_live = !args.once && io::stdout().is_terminal();
     let at = match args.at {
         Some(at) => at.in_recording(end),
@@ -132,7 +133,9 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     match args.output {
         ReplayOutput::Json => {
             let stdout = BufWriter::new(io::stdout().lock());
-            match print_frames(&mut recording, at, args.once, stdout) {
+            // Without a time: from the first frame, also if the clock was wrong later.
+            let first = args.at.map_or(0, |_| recording.position(at));
+            match print_frames(&mut recording, first, args.once, stdout) {
                 // A closed pipe, as with `head`.
                 Err(Printing::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 Err(Printing::Output(error)) => Err(error).context("cannot print the frames")?,
@@ -198,19 +201,20 @@ enum Printing {
     Output(io::Error),
 }
 
-/// Prints the frame at a time as JSON, and unless `once`, all later ones.
+/// Prints a frame as JSON, and unless `once`, all that were recorded later.
 fn print_frames(
     recording: &mut Recording,
-    at: u64,
+    first: usize,
     once: bool,
     mut to: impl Write,
 ) -> Result<(), Printing> {
-    let first = recording.position(at);
     let last = if once { first } else { recording.times().len().saturating_sub(1) };
     for number in first..=last {
         let Some(frame) = recording.frame(number).map_err(Printing::Input)? else { continue };
-        let written = serde_json::to_writer(&mut to, &frame).map_err(io::Error::from);
-        written.and_then(|()| to.write_all(b"\n")).map_err(Printing::Output)?;
+        let json = serde_json::to_string(&frame).map_err(io::Error::from);
+        // JSON escapes only some of the control characters.
+        let written = json.and_then(|json| writeln!(to, "{}", output::printable(&json)));
+        written.map_err(Printing::Output)?;
     }
     to.flush().map_err(Printing::Output)
 }
@@ -266,7 +270,8 @@ mod tests {
         let mut recording = recording(&dir);
         let mut printed = |at, once| {
             let mut text = Vec::new();
-            print_frames(&mut recording, at, once, &mut text).unwrap();
+            let first = recording.position(at);
+            print_frames(&mut recording, first, once, &mut text).unwrap();
             let frame = |line: &str| serde_json::from_str::<Frame>(line).unwrap().at_ms;
             String::from_utf8(text).unwrap().lines().map(frame).collect::<Vec<u64>>()
         };

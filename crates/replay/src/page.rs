@@ -127,6 +127,7 @@ fn parts(listener: TcpListener, ui: Ui) -> Parts {
         identity: None,
         auth: None,
         cadvisor: false,
+        allowed_hosts: Vec::new(),
         sources: Sources {
             published: Published::default(),
             metrics: Arc::new(metrics),

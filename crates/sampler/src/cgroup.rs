@@ -1,24 +1,26 @@
 //! One watched cgroup: its kind, its files and the last value of each counter.
 
+mod counters;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use cgroup_tree::CgroupId;
 use cgroup_tree::Role;
-use kernel_text::{Bandwidth, CpuPressure, CpuStat};
+use kernel_text::Bandwidth;
 use kubepods::path::{CgroupPath, Driver, QosClass};
-use snapshot::{CfsTotals, CpuLimit, CpuWeight, Limit};
+use snapshot::{CpuLimit, CpuWeight, KernelCounters, Limit};
 
 use crate::budget::DescriptorBudget;
-use crate::contention::ThrottledTime;
-use crate::counter::{AncestorThrottle, HighWater, LastValue};
+use crate::counter::Context;
 use crate::files::{FileSet, Files};
 use crate::naming::LookupSchedule;
 use crate::plan::Activity;
 use crate::reading::{LastUsage, TickReading, Value};
 use crate::series::SeriesId;
 use crate::timing::Timing;
+pub(crate) use counters::{Deltas, LastCounters};
 
 /// Role of a cgroup in the kubelet's hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +108,8 @@ pub(crate) struct Cgroup {
     pub(crate) parent: Option<CgroupId>,
     /// Time of discovery.
     pub(crate) found: Instant,
+    /// Whether its creation was reported: its counters began at zero while the agent ran.
+    pub(crate) seen_created: bool,
     pub(crate) naming: Naming,
     /// Schedule of the name lookups while it is unnamed.
     pub(crate) lookup: LookupSchedule,
@@ -163,6 +167,7 @@ impl Cgroup {
             kind,
             parent: cgroup.parent,
             found: cgroup.found,
+            seen_created: cgroup.seen_created,
             naming,
             lookup: LookupSchedule::new(cgroup.found),
             series: None,
@@ -210,8 +215,18 @@ impl Cgroup {
         LastUsage { usage_ns: self.last.usage.last(), modes_due_ns: self.last.modes_due_ns }
     }
 
+    /// The kernel's own counters at the last readings.
+    pub(crate) fn kernel_counters(&self) -> KernelCounters {
+        self.last.kernel(self.activity.had_quota)
+    }
+
     /// Applies the reading of a tick: stores the gauges and returns the increments of the counters.
-    pub(crate) fn take(&mut self, reading: &TickReading, above: PathQuota, now: Instant) -> Deltas {
+    pub(crate) fn take(
+        &mut self,
+        reading: &TickReading,
+        above: PathQuota,
+        context: &mut Context<'_>,
+    ) -> Deltas {
         self.settings.take(reading);
         let limit = self.settings.cpu_limit();
         let periods = reading.stat.field(|stat| stat.nr_periods);
@@ -222,10 +237,10 @@ impl Cgroup {
             // It may have run.
             Value::Absent | Value::NotRead | Value::Failed => true,
         };
-        let mut deltas = self.last.advance(reading);
+        let mut deltas = self.last.advance(reading, context);
         deltas.first = self.activity.counters_read.is_none();
         let own_ns = deltas.cfs.read().map_or(0, |cfs| cfs.throttled_ns);
-        let delta_ns = self.last.advance_above(reading.local_throttled_ns, above, own_ns);
+        let delta_ns = self.last.advance_above(reading.local_throttled_ns, above, own_ns, context);
         deltas.ancestor_ns = above.had_quota.then_some(delta_ns);
         let has_throttled = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
         self.activity.has_usage |= matches!(deltas.user_ns, Value::Read(_));
@@ -234,7 +249,7 @@ impl Cgroup {
             has_throttled || matches!(reading.local_throttled_ns, Value::Failed);
         self.activity.settings_written |=
             matches!(reading.bandwidth, Value::Failed) || matches!(reading.weight, Value::Failed);
-        self.activity.note(now, has_run || !deltas.are_zero());
+        self.activity.note(context.now, has_run || !deltas.are_zero());
         self.activity.above = above;
         self.path = PathQuota {
             throttled_ns: above.throttled_ns + self.last.own_throttled_ns,
@@ -267,142 +282,6 @@ impl Settings {
     fn take(&mut self, reading: &TickReading) {
         self.bandwidth.update(reading.bandwidth);
         self.weight.update(reading.weight);
-    }
-}
-
-/// Last value of each counter of a cgroup.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LastCounters {
-    usage: LastValue,
-    user: HighWater,
-    system: HighWater,
-    /// v1: [`LastUsage::modes_due_ns`].
-    modes_due_ns: Option<u64>,
-    periods: LastValue,
-    throttled_periods: LastValue,
-    throttled: LastValue,
-    bursts: LastValue,
-    burst: LastValue,
-    pressure_some: LastValue,
-    pressure_full: LastValue,
-    local: HighWater,
-    /// The ancestors' throttled time when this cgroup was last read, nanoseconds.
-    ancestors: Option<u64>,
-    ancestor_throttle: AncestorThrottle,
-    own_throttled_ns: u64,
-    /// Throttled time by its own quota and its ancestors' quotas.
-    pub(crate) throttled_time: ThrottledTime,
-}
-
-/// Increments of the counters since the previous reading.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Deltas {
-    /// Whether this is the cgroup's first reading: the increments are then its whole history.
-    pub(crate) first: bool,
-    pub(crate) usage_ns: Value<u64>,
-    pub(crate) user_ns: Value<u64>,
-    pub(crate) system_ns: Value<u64>,
-    /// Counters of the quota; zero while there never was one.
-    pub(crate) cfs: Value<CfsTotals>,
-    /// Throttling by ancestors' quotas; `None` if none of them ever had one.
-    pub(crate) ancestor_ns: Option<u64>,
-}
-
-impl Deltas {
-    /// Whether no quota counter has moved.
-    fn are_zero(&self) -> bool {
-        let is_zero =
-            |cfs: CfsTotals| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns) == (0, 0, 0);
-        !self.first && self.cfs.read().is_none_or(is_zero)
-    }
-}
-
-impl LastCounters {
-    fn advance(&mut self, reading: &TickReading) -> Deltas {
-        let (user_ns, system_ns) = self.advance_modes(reading);
-        let cfs = reading.stat.map(|stat| self.advance_cfs(&stat));
-        self.own_throttled_ns += cfs.read().map_or(0, |cfs| cfs.throttled_ns);
-        Deltas {
-            usage_ns: reading.usage_ns().map(|ns| self.usage.advance(ns)),
-            user_ns,
-            system_ns,
-            cfs,
-            ..Deltas::default()
-        }
-    }
-
-    fn advance_cfs(&mut self, stat: &CpuStat) -> CfsTotals {
-        let advance = |last: &mut LastValue, now: Option<u64>| now.map(|now| last.advance(now));
-        CfsTotals {
-            periods: advance(&mut self.periods, stat.nr_periods).unwrap_or(0),
-            throttled_periods: advance(&mut self.throttled_periods, stat.nr_throttled).unwrap_or(0),
-            throttled_ns: advance(&mut self.throttled, stat.throttled_ns).unwrap_or(0),
-            burst_periods: advance(&mut self.bursts, stat.nr_bursts),
-            burst_ns: advance(&mut self.burst, stat.burst_ns),
-        }
-    }
-
-    /// Increments of user and system time. Both restart with the usage; a step back of one alone is
-    /// ignored.
-    fn advance_modes(&mut self, reading: &TickReading) -> (Value<u64>, Value<u64>) {
-        let usage_ns = reading.usage_ns().read();
-        if usage_ns.zip(self.usage.last()).is_some_and(|(now, last)| now < last) {
-            (self.user, self.system) = (HighWater::default(), HighWater::default());
-        }
-        let modes = reading.modes();
-        self.modes_due_ns = usage_ns
-            .zip(reading.acct.read())
-            .map(|(now, acct)| acct.due_ns(now))
-            .or(self.modes_due_ns);
-        let user_ns = modes.field(|modes| modes.user_ns).map(|ns| self.user.advance(ns));
-        let system_ns = modes.field(|modes| modes.system_ns).map(|ns| self.system.advance(ns));
-        (user_ns, system_ns)
-    }
-
-    /// Whether `cpu.stat` has burst counters (since 5.14).
-    pub(crate) fn has_burst(&self) -> bool {
-        self.bursts.last().is_some()
-    }
-
-    /// Increment of the throttling by ancestors' quotas: `cpu.stat.local` minus the cgroup's own
-    /// count.
-    fn advance_local(&mut self, local_ns: u64) -> u64 {
-        // The own count may be unread: unchanged while idle, and 0 if there never was a quota.
-        let own = self.throttled.last().unwrap_or(0);
-        self.local.advance(local_ns.saturating_sub(own))
-    }
-
-    /// Increment of the throttling by ancestors' quotas. Without `cpu.stat.local`: the part of the
-    /// ancestors' increments during this cgroup's lifetime that exceeds its own.
-    fn advance_above(&mut self, local_ns: Value<u64>, above: PathQuota, own_ns: u64) -> u64 {
-        // Increment, and the lower and upper bound of the wait for ancestors' quotas.
-        let (delta_ns, least_ns, most_ns) = match local_ns {
-            Value::Read(local_ns) => {
-                let delta_ns = self.advance_local(local_ns);
-                (delta_ns, delta_ns, delta_ns)
-            }
-            Value::NotRead | Value::Failed => (0, 0, 0),
-            Value::Absent => {
-                let before =
-                    self.ancestors.replace(above.throttled_ns).unwrap_or(above.throttled_ns);
-                let all_ns = above.throttled_ns - before;
-                // Only the excess over its own: the quotas may have run out at different times.
-                (self.ancestor_throttle.advance(own_ns, all_ns), 0, all_ns)
-            }
-        };
-        self.throttled_time.add(own_ns + least_ns, own_ns + most_ns);
-        delta_ns
-    }
-
-    /// Increments of the pressure counters: (some, full).
-    pub(crate) fn advance_pressure(&mut self, now: CpuPressure) -> (Option<u64>, Option<u64>) {
-        let some = now.some_ns.map(|ns| self.pressure_some.advance(ns));
-        (some, now.full_ns.map(|ns| self.pressure_full.advance(ns)))
-    }
-
-    /// Counts the ancestors' whole history as this cgroup's: both were found at the same time.
-    pub(crate) fn inherit_history(&mut self) {
-        self.ancestors = Some(0);
     }
 }
 

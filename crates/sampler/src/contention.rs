@@ -11,6 +11,13 @@
 //! it affected this container ([`ThrottledTime`]).
 
 use std::collections::HashMap;
+use std::time::Duration;
+
+/// Resolution of the start of a thread.
+const TICK: Duration = Duration::from_nanos(kernel_text::USER_TICK_NS);
+
+/// Time between the start of a scan and the reading of a thread, at most, if the agent gets no CPU.
+const LATENESS: Duration = Duration::from_secs(10);
 
 /// Time a container was throttled since it was found, nanoseconds summed over CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,7 +42,18 @@ pub(crate) struct Delays {
     threads: HashMap<u32, Seen>,
     scan: u64,
     throttled: ThrottledTime,
-    began: bool,
+    /// Start of the last scan, since boot; `None` before the first.
+    scanned: Option<Duration>,
+}
+
+/// One thread in a scan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ThreadDelay {
+    pub(crate) tid: u32,
+    /// Run-queue delay in its whole life, nanoseconds.
+    pub(crate) delay_ns: u64,
+    /// Its start since boot, if it is known.
+    pub(crate) started: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -56,30 +74,39 @@ pub(crate) struct Contention {
 /// A scan over all threads of a container.
 pub(crate) struct Scan<'a> {
     delays: &'a mut Delays,
+    /// Start of this scan since boot.
+    now: Duration,
     gained_ns: u64,
     waiting: u64,
 }
 
 impl Delays {
-    /// Begins a scan.
-    pub(crate) fn begin_scan(&mut self) -> Scan<'_> {
+    /// Begins a scan at this time since boot.
+    pub(crate) fn begin_scan(&mut self, now: Duration) -> Scan<'_> {
         self.scan += 1;
-        Scan { delays: self, gained_ns: 0, waiting: 0 }
+        Scan { delays: self, now, gained_ns: 0, waiting: 0 }
     }
 }
 
 impl Scan<'_> {
-    /// Records a thread's delay. The whole delay of a thread that is new since the last scan
-    /// counts.
-    pub(crate) fn thread(&mut self, tid: u32, delay_ns: u64) {
-        let scan = self.delays.scan;
-        let before = self.delays.threads.insert(tid, Seen { delay_ns, scan });
+    /// Records a thread's delay. The whole delay of a thread that has started since the last scan
+    /// counts. An older thread that was not in the last scan came from another cgroup: its delay so
+    /// far belongs there. A delay that is longer than the time since the last scan is impossible.
+    pub(crate) fn thread(&mut self, thread: ThreadDelay) {
+        let ThreadDelay { tid, delay_ns, started } = thread;
+        let Delays { threads, scan, scanned, .. } = &mut *self.delays;
+        let before = threads.insert(tid, Seen { delay_ns, scan: *scan });
+        let is_older = |scanned: Duration| started.is_some_and(|start| start + TICK <= scanned);
         let gained = match before {
             // The thread id was reused.
             Some(seen) if delay_ns < seen.delay_ns => delay_ns,
             Some(seen) => delay_ns - seen.delay_ns,
+            None if scanned.is_some_and(is_older) => 0,
             None => delay_ns,
         };
+        let longest = scanned.map(|scanned| self.now.saturating_sub(scanned) + LATENESS);
+        let is_possible = longest.is_none_or(|longest| u128::from(gained) <= longest.as_nanos());
+        let gained = if is_possible { gained } else { 0 };
         self.gained_ns += gained;
         self.waiting += u64::from(gained > 0);
     }
@@ -92,8 +119,8 @@ impl Scan<'_> {
         let before = std::mem::replace(&mut self.delays.throttled, throttled);
         let least = throttled.least_ns.saturating_sub(before.least_ns);
         let most = throttled.most_ns.saturating_sub(before.most_ns);
-        let began = std::mem::replace(&mut self.delays.began, true);
-        began.then(|| Contention {
+        let scanned = self.delays.scanned.replace(self.now);
+        scanned.map(|_| Contention {
             delay_ns: self.gained_ns,
             lower_ns: self.gained_ns.saturating_sub(most.saturating_mul(self.waiting.max(1))),
             upper_ns: self.gained_ns.saturating_sub(least),
@@ -119,8 +146,10 @@ mod tests {
         own_ns: u64,
         above_ns: u64,
     ) -> Option<Contention> {
-        let mut scan = delays.begin_scan();
-        threads.iter().for_each(|&(tid, delay)| scan.thread(tid, delay));
+        let mut scan = delays.begin_scan(Duration::from_secs(100));
+        for &(tid, delay_ns) in threads {
+            scan.thread(ThreadDelay { tid, delay_ns, started: None });
+        }
         scan.end(ThrottledTime { least_ns: own_ns, most_ns: own_ns + above_ns })
     }
 
@@ -165,6 +194,27 @@ mod tests {
         assert_eq!(scan(&mut delays, &[(2, 40)], 0).unwrap().upper_ns, 40);
         // Thread 1's id is reused by a younger thread.
         assert_eq!(scan(&mut delays, &[(1, 30), (2, 40)], 0).unwrap().upper_ns, 30);
+    }
+
+    #[test]
+    fn a_thread_that_came_from_another_cgroup_brings_no_delay() {
+        let mut delays = Delays::default();
+        let mut scan = |second, threads: &[(u32, u64, u64)]| {
+            let mut scan = delays.begin_scan(Duration::from_secs(second));
+            for &(tid, delay_ns, started) in threads {
+                let started = Some(Duration::from_secs(started));
+                scan.thread(ThreadDelay { tid, delay_ns, started });
+            }
+            scan.end(ThrottledTime::default()).map(|found| found.delay_ns)
+        };
+        assert_eq!(scan(100, &[(1, 10, 50)]), None);
+        // Thread 2 is older than the last scan, thread 3 is younger.
+        assert_eq!(scan(110, &[(1, 10, 50), (2, 9_000_000_000, 20), (3, 5, 105)]), Some(5));
+        assert_eq!(scan(120, &[(1, 11, 50), (2, 9_000_000_300, 20)]), Some(301));
+        // A thread waits no longer than the time that passes.
+        let wrong = 1_700_000_000_000_000_000;
+        assert_eq!(scan(130, &[(1, wrong, 50)]), Some(0));
+        assert_eq!(scan(140, &[(1, wrong + 7, 50)]), Some(7));
     }
 
     proptest! {

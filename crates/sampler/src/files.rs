@@ -268,6 +268,8 @@ pub(crate) struct ReadErrors {
     pub(crate) vanished: u64,
     pub(crate) io: u64,
     pub(crate) parse: u64,
+    /// Increments of counters that no CPUs can have made.
+    pub(crate) implausible: u64,
 }
 
 impl ReadErrors {

@@ -206,6 +206,8 @@ pub(crate) fn read_plan(
         true => is_idle_recheck,
         false => clock.rechecks.all.contains(phase),
     };
+    // The base of its later values, also if an ancestor gets a quota later.
+    let is_first = activity.counters_read.is_none();
     let is_throttle_due =
         activity.throttle_due || has_throttled_above || occasion == Occasion::LastRead;
     ReadPlan {
@@ -215,7 +217,7 @@ pub(crate) fn read_plan(
         // The file changes when a throttle ends, together with the count of the quota that
         // throttled. It is read once more in the next tick: that moment may lie between the reads
         // of the pod and of its container.
-        local: is_container && above.had_quota && is_throttle_due,
+        local: is_container && (is_first || above.had_quota && is_throttle_due),
         slow: is_scheduled && activity.slow_read.is_none_or(is_recheck),
         threads: is_scheduled && is_due(activity.threads_read),
     }
@@ -231,7 +233,7 @@ mod tests {
         counters: true,
         settings: true,
         stat: StatRead::Always,
-        local: false,
+        local: true,
         slow: true,
         threads: true,
     };

@@ -6,7 +6,11 @@ use cgroupfs::{Hierarchy, KeptFile, node};
 use kernel_text::{CpuPressure, CpuSet, USER_TICK_NS, WeightRule, parse_u64};
 use snapshot::{FeatureState, KernelInfo, NodeRow, SamplerRow};
 
+use crate::counter::{Context, Counter, Unit};
 use crate::own_process::OwnProcess;
+
+/// Maximum number of CPUs that Linux supports on any architecture.
+const MAX_CPUS: u32 = 8192;
 
 /// Kept files of the node, and its constant values.
 pub(crate) struct NodeProbe {
@@ -14,12 +18,26 @@ pub(crate) struct NodeProbe {
     sys_root: PathBuf,
     stat: Option<KeptFile>,
     pressure: Option<KeptFile>,
-    /// Maximum steal time so far, nanoseconds: the kernel's value may decrease if a hypervisor
-    /// corrects itself.
-    steal_ns: u64,
+    /// The kernel's value may decrease if a hypervisor corrects itself.
+    steal: Total,
+    waiting: Total,
     process: OwnProcess,
     pub(crate) kernel: KernelInfo,
     row: NodeRow,
+}
+
+/// Total of a counter of the node since the agent started.
+#[derive(Debug, Default)]
+struct Total {
+    counter: Counter,
+    ns: u64,
+}
+
+impl Total {
+    fn advance(&mut self, ns: u64, context: &mut Context<'_>) -> u64 {
+        self.ns += self.counter.advance(ns, Unit::CpuTime, context);
+        self.ns
+    }
 }
 
 impl NodeProbe {
@@ -39,7 +57,8 @@ impl NodeProbe {
             sys_root: sys_root.to_owned(),
             stat: None,
             pressure: None,
-            steal_ns: 0,
+            steal: Total::default(),
+            waiting: Total::default(),
             process: OwnProcess::new(),
             kernel,
             row: NodeRow::default(),
@@ -83,6 +102,12 @@ impl NodeProbe {
         self.row.cpus = lists.into_iter().map(|(state, list)| (state, list.len() as u32)).collect();
     }
 
+    /// Maximum number of CPUs that can run at a time; the kernel's own maximum if it is unknown.
+    pub(crate) fn max_cpus(&self) -> u32 {
+        let state = |wanted| self.row.cpus.iter().find(|(state, _)| *state == wanted);
+        state("possible").or_else(|| state("online")).map_or(MAX_CPUS, |&(_, cpus)| cpus)
+    }
+
     /// CPUs by state, without the states that this kernel lacks or prints in another form.
     fn cpu_lists(&self) -> cgroupfs::Result<Vec<(&'static str, CpuSet)>> {
         let states = ["online", "offline", "possible", "present", "isolated", "nohz_full"];
@@ -99,15 +124,15 @@ impl NodeProbe {
         into: &mut NodeRow,
         features: &[FeatureState],
         buffer: &mut Vec<u8>,
+        context: &mut Context<'_>,
     ) {
         into.cpus.clone_from(&self.row.cpus);
         into.cpu_info.clone_from(&self.row.cpu_info);
-        into.steal_ns = read(self.stat.as_ref(), buffer, steal_ns).map(|now| {
-            self.steal_ns = self.steal_ns.max(now);
-            self.steal_ns
-        });
-        into.pressure_waiting_ns =
-            read(self.pressure.as_ref(), buffer, |text| CpuPressure::parse(text).ok()?.some_ns);
+        let steal_ns = read(self.stat.as_ref(), buffer, steal_ns);
+        into.steal_ns = steal_ns.map(|ns| self.steal.advance(ns, context));
+        let some_ns = |text: &[u8]| CpuPressure::parse(text).ok()?.some_ns;
+        let waiting_ns = read(self.pressure.as_ref(), buffer, some_ns);
+        into.pressure_waiting_ns = waiting_ns.map(|ns| self.waiting.advance(ns, context));
         if into.kernel != self.kernel {
             into.kernel = self.kernel.clone();
         }
@@ -153,6 +178,8 @@ fn throttle_accounting(release: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -167,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_never_steps_back() {
+    fn steal_begins_at_zero_never_falls_and_ignores_impossible_values() {
         let root = tempfile::tempdir().unwrap();
         std::fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
         let steal = |ticks: u64| {
@@ -177,13 +204,19 @@ mod tests {
         steal(250);
         let mut probe =
             NodeProbe::new(root.path(), root.path(), &Hierarchy::detect(root.path()).unwrap());
-        let mut row = NodeRow::default();
-        let shown = [250, 249, 0, 250, 251].map(|ticks| {
+        let (mut row, mut implausible) = (NodeRow::default(), 0);
+        let shown = [250, 249, 0, 250, 251, 170_000_000_000, 253].map(|ticks| {
             steal(ticks);
-            probe.publish(&mut row, &[], &mut Vec::new());
+            let mut context = Context {
+                now: Instant::now(),
+                cpus: 4,
+                created_after: None,
+                implausible: &mut implausible,
+            };
+            probe.publish(&mut row, &[], &mut Vec::new(), &mut context);
             row.steal_ns.unwrap() / USER_TICK_NS
         });
-        assert_eq!(shown, [250, 250, 250, 250, 251]);
+        assert_eq!((shown, implausible), ([0, 0, 0, 0, 1, 1, 3], 1));
     }
 
     #[test]

@@ -207,6 +207,6 @@ impl Sampler {
         if walked || !self.node.is_weight_rule_shown {
             self.node.detect_weight_rule(&self.ledger.containers);
         }
-        self.publish();
+        self.publish(now);
     }
 }

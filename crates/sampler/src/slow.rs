@@ -10,6 +10,7 @@ use kernel_text::{
 use snapshot::{ContainerRow, CpusetRow, Limit};
 
 use crate::cgroup::LastCounters;
+use crate::counter::Context;
 use crate::files::FileId;
 use crate::reading::{Reader, Value};
 use crate::series::add;
@@ -62,9 +63,14 @@ impl SlowReading {
     }
 
     /// Updates a row. Values that could not be read stay as they were.
-    pub(crate) fn apply(&self, last: &mut LastCounters, row: &mut ContainerRow) {
+    pub(crate) fn apply(
+        &self,
+        last: &mut LastCounters,
+        row: &mut ContainerRow,
+        context: &mut Context<'_>,
+    ) {
         if let Value::Read(pressure) = self.pressure {
-            let (some, full) = last.advance_pressure(pressure);
+            let (some, full) = last.advance_pressure(pressure, context);
             add(&mut row.pressure_waiting_ns, some);
             add(&mut row.pressure_stalled_ns, full);
         }

@@ -11,7 +11,7 @@ use cgroupfs::{Task, TaskReader, ThreadId};
 use snapshot::{ContainerRow, Threads};
 
 use crate::cgroup::CgroupId;
-use crate::contention::{Delays, ThrottledTime};
+use crate::contention::{Delays, ThreadDelay, ThrottledTime};
 use crate::series::add;
 
 /// Divisor of the interval that gives a tick's budget for threads: 0.5 ms per second, 0.05 % of a
@@ -86,9 +86,10 @@ impl TaskScan {
         row: &mut ContainerRow,
     ) -> io::Result<()> {
         let began = Instant::now();
+        let since_boot = since_boot();
         let result = self.read(directory);
         if result.is_ok() {
-            self.apply(id, throttled, row);
+            self.apply(id, since_boot, throttled, row);
         }
         self.cost.time += began.elapsed();
         result
@@ -110,7 +111,13 @@ impl TaskScan {
     }
 
     /// Updates a row from the threads read.
-    fn apply(&mut self, id: CgroupId, throttled: ThrottledTime, row: &mut ContainerRow) {
+    fn apply(
+        &mut self,
+        id: CgroupId,
+        since_boot: Duration,
+        throttled: ThrottledTime,
+        row: &mut ContainerRow,
+    ) {
         let Self { containers, threads, tasks, .. } = self;
         row.threads = match threads.len() {
             0 => Threads::NoneVisible,
@@ -123,12 +130,20 @@ impl TaskScan {
             return;
         }
         row.runnable_threads = Some(tasks.iter().filter(|task| task.runnable).count() as u64);
-        let mut scan = containers.entry(id).or_default().begin_scan();
-        tasks.iter().for_each(|task| scan.thread(task.tid, task.schedstat.run_delay_ns));
+        let mut scan = containers.entry(id).or_default().begin_scan(since_boot);
+        for &Task { tid, schedstat, started, .. } in &*tasks {
+            scan.thread(ThreadDelay { tid, delay_ns: schedstat.run_delay_ns, started });
+        }
         let contention = scan.end(throttled);
         // Starts at 0 with the first scan: earlier waits are history.
         add(&mut row.run_delay_ns, Some(contention.map_or(0, |contention| contention.delay_ns)));
         add(&mut row.contention_lower_ns, contention.map(|contention| contention.lower_ns));
         add(&mut row.contention_upper_ns, contention.map(|contention| contention.upper_ns));
     }
+}
+
+/// Time since boot, as in a thread's `stat`.
+fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -30,15 +30,19 @@ fn own_throttling_before_idling_is_not_charged_to_the_pod() {
     let pod = root.path().join("cpu").join(POD);
     write(&pod, &quota);
     write(&pod, &[("cpu.stat", "nr_periods 50\nnr_throttled 0\nthrottled_time 0\n")]);
-    write(&pod.join(ID), &quota);
-    let throttled = "nr_periods 50\nnr_throttled 40\nthrottled_time 4000\n";
-    write(&pod.join(ID), &[("cpu.stat", throttled), ("cpu.stat.local", "throttled_time 4100\n")]);
     let usage = [("cpuacct.usage", "1000\n"), ("cpuacct.stat", "user 1\nsystem 0\n")];
     write(&root.path().join("cpuacct").join(POD).join(ID), &usage);
     let config = support::config(root.path());
     let mut sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
     let begun = Instant::now();
-    for second in 0..30 {
+    sampler.tick(begun);
+    // Complete when its creation is reported, so that all of its history counts.
+    let made = root.path().join(ID);
+    write(&made, &quota);
+    let throttled = "nr_periods 50\nnr_throttled 40\nthrottled_time 4000\n";
+    write(&made, &[("cpu.stat", throttled), ("cpu.stat.local", "throttled_time 4100\n")]);
+    fs::rename(made, pod.join(ID)).unwrap();
+    for second in 1..30 {
         sampler.tick(begun + Duration::from_secs(second));
         let latest = sampler.published().latest();
         let row = &latest.containers[0];

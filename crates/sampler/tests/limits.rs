@@ -14,6 +14,10 @@ use support::{NoNames, Node};
 
 const POD: &str = "kubelet/kubepods/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
 
+/// `cpu.stat` up to the throttled time.
+const STAT: &str =
+    "usage_usec 9\nuser_usec 9\nsystem_usec 0\nnr_periods 5\nnr_throttled 2\nthrottled_usec";
+
 /// Limit in cores, and the period of the limiting quota.
 fn limit(row: &ContainerRow) -> (Option<f64>, Option<u64>) {
     (row.cpu_limit.cores(), row.cpu_limit.limited().map(|limit| limit.period_usec))
@@ -61,27 +65,31 @@ fn nested() -> (tempfile::TempDir, Sampler) {
         });
     };
     write("", &[("cgroup.controllers", "cpu\n")]);
-    let stat =
-        "usage_usec 9\nuser_usec 9\nsystem_usec 0\nnr_periods 5\nnr_throttled 2\nthrottled_usec";
-    write("docker/0123", &[("cpu.max", "150000 50000\n"), ("cpu.stat", &format!("{stat} 7000\n"))]);
+    write("docker/0123", &[("cpu.max", "150000 50000\n"), ("cpu.stat", &format!("{STAT} 7000\n"))]);
     write(
         &format!("docker/0123/{POD}"),
         &[("cpu.stat", "usage_usec 9\nuser_usec 9\nsystem_usec 0\n")],
     );
     let container = format!("docker/0123/{POD}/{:064x}", 1);
-    write(&container, &[("cpu.max", "400000 100000\n"), ("cpu.stat", &format!("{stat} 0\n"))]);
+    write(&container, &[("cpu.max", "400000 100000\n"), ("cpu.stat", &format!("{STAT} 0\n"))]);
     let config = support::config(root.path());
     (root, Sampler::new(config, Box::new(NoNames::default())).unwrap())
 }
 
 #[test]
 fn a_quota_above_kubepods_limits_and_throttles_as_an_ancestor() {
-    for local in [None, Some("throttled_usec 7000\n")] {
+    for has_local in [false, true] {
         let (root, mut sampler) = nested();
         let container = root.path().join(format!("docker/0123/{POD}/{:064x}", 1));
-        if let Some(local) = local {
-            fs::write(container.join("cpu.stat.local"), local).unwrap();
-        }
+        let throttle = |usec: u64| {
+            let above = root.path().join("docker/0123/cpu.stat");
+            fs::write(above, format!("{STAT} {usec}\n")).unwrap();
+            if has_local {
+                let local = format!("throttled_usec {usec}\n");
+                fs::write(container.join("cpu.stat.local"), local).unwrap();
+            }
+        };
+        throttle(7000);
         let start = Instant::now();
         let mut row = |second| {
             sampler.tick(start + Duration::from_secs(second));
@@ -91,14 +99,15 @@ fn a_quota_above_kubepods_limits_and_throttles_as_an_ancestor() {
         };
         assert_eq!(
             row(0),
-            ((Some(3.0), Some(50_000)), Some(7_000_000)),
-            "cpu.stat.local: {local:?}"
+            ((Some(3.0), Some(50_000)), Some(0)),
+            "cpu.stat.local: {has_local}; throttling before the start does not count"
         );
+        throttle(9000);
         // The mount's root is visible if the node has its own cgroup namespace.
         fs::write(root.path().join("cpu.max"), "100000 100000\n").unwrap();
         assert_eq!(
             row(1),
-            ((Some(1.0), Some(100_000)), Some(7_000_000)),
+            ((Some(1.0), Some(100_000)), Some(2_000_000)),
             "a quota that comes later"
         );
         fs::write(root.path().join("docker/0123/cpu.max"), "25000 50000\n").unwrap();

@@ -55,14 +55,17 @@ fn kept(node: &Node) -> usize {
 fn rows(node: &Node) -> String {
     let latest = node.latest();
     let row = |row: &snapshot::ContainerRow| {
-        let cfs = row.cfs.map(|cfs| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns));
         let memory = (row.memory_working_set_bytes, &row.numa_memory, row.pressure_waiting_ns);
-        format!(
-            "{:?} {cfs:?} {:?} {memory:?} {:?}",
-            row.user_ns, row.throttled_ancestor_ns, row.cpu_limit
-        )
+        format!("{:?} {memory:?} {:?}", row.throttled_ancestor_ns, row.cpu_limit)
     };
     latest.containers.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// User time, nanoseconds, and periods of each container.
+fn counters(node: &Node) -> Vec<(u64, u64)> {
+    let latest = node.latest();
+    let row = |row: &snapshot::ContainerRow| (row.user_ns.unwrap(), row.cfs.unwrap().periods);
+    latest.containers.iter().map(row).collect()
 }
 
 /// The reason why the feature is not in use; empty if it is.
@@ -93,8 +96,16 @@ fn after_a_descriptor_shortage_nothing_is_counted_twice() {
     let (plenty, all, _) = after_a_reconcile(1000);
     assert!(all > 40, "{all} files are kept");
     for left in [1, 2, 3, 7, 20] {
-        let (rows, kept, node) = after_a_reconcile(left);
+        let (rows, kept, mut node) = after_a_reconcile(left);
         assert_eq!(rows, plenty, "{left} descriptors");
+        // The run counts if the first reading came before it.
+        let before = counters(&node);
+        let most = [(0, 0), (1_000_000, 1), (0, 0), (0, 0)];
+        assert!(before == most || before == [(0, 0); 4], "{left} descriptors: {before:?}");
+        node.run(1);
+        node.tick();
+        let (user_ns, periods) = before[1];
+        assert_eq!(counters(&node)[1], (user_ns + 1_000_000, periods + 1), "{left} descriptors");
         assert_eq!(
             (kept, lack(&node, "kept_descriptors")),
             (all, String::new()),

@@ -208,6 +208,29 @@ fn a_failed_thread_scan_counts_nothing_twice_and_loses_nothing() {
 }
 
 #[test]
+fn a_process_that_moves_between_containers_brings_no_waits_along() {
+    let mut node = Node::new(true);
+    // Less than a scan can find at once, so that nothing else drops it.
+    node.wait(APP, 0, 9000);
+    let moved = pid(APP);
+    let fields = "0 ".repeat(18);
+    let stat = format!("{moved} (a) S {fields}100 0\n");
+    fs::write(node.task(APP, 0).join("stat"), &stat).unwrap();
+    node.scan();
+    fs::write(node.container(APP).join("cgroup.procs"), "").unwrap();
+    fs::write(node.container(SIDECAR).join("cgroup.procs"), format!("{}\n{moved}\n", pid(SIDECAR)))
+        .unwrap();
+    node.scan();
+    assert_eq!(node.row(SIDECAR).run_delay_ns, Some(0), "its life so far was in another container");
+    let wait = |millis: u64| {
+        fs::write(node.task(APP, 0).join("schedstat"), format!("1 {} 1\n", millis * MS)).unwrap();
+    };
+    wait(9101);
+    node.scan();
+    assert_eq!(node.row(SIDECAR).run_delay_ns, Some(101 * MS));
+}
+
+#[test]
 fn a_thread_that_ends_or_may_not_be_read_fails_no_scan() {
     let mut node = Node::new(true);
     node.scan();

@@ -16,8 +16,8 @@ pub use kernel_text::{Bandwidth, CpuPlace, CpuTimes, Quota, WeightRule};
 pub use limit::{CpuLimit, Limit};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
-    FeatureState, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow, ProcessRow, SamplerRow,
-    SpecRow, Threads, WINDOW, WINDOW_BUCKETS, WindowHistogram, ends_window,
+    FeatureState, KernelCounters, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow,
+    ProcessRow, SamplerRow, SpecRow, Threads, WINDOW, WINDOW_BUCKETS, WindowHistogram, ends_window,
 };
 pub use published::Published;
 pub use waits::{

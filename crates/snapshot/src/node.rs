@@ -151,7 +151,27 @@ impl WindowHistogram {
     }
 }
 
-/// One container, over all its restarts.
+/// The kernel's own values of the counters of a container's current cgroup, at the last readings.
+/// Unlike the totals of [`ContainerRow`], they include what was counted before the agent started,
+/// and begin again with each restart of the container.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KernelCounters {
+    /// CPU time, nanoseconds.
+    pub usage_ns: Option<u64>,
+    /// `nr_periods`.
+    pub periods: Option<u64>,
+    /// `nr_throttled`.
+    pub throttled_periods: Option<u64>,
+    /// `throttled_time` / `throttled_usec`, nanoseconds.
+    pub throttled_ns: Option<u64>,
+    /// PSI `some` of `cpu.pressure`, nanoseconds.
+    pub pressure_waiting_ns: Option<u64>,
+    /// PSI `full` of `cpu.pressure`, nanoseconds.
+    pub pressure_stalled_ns: Option<u64>,
+}
+
+/// One container, over all its restarts while the agent runs. The counters begin at zero when the
+/// agent starts.
 #[derive(Debug, Clone, Default)]
 pub struct ContainerRow {
     /// Names and labels.
@@ -187,6 +207,8 @@ pub struct ContainerRow {
     pub bandwidth: Option<Bandwidth>,
     /// Path of the cgroup that fed it last, below the mount: `kubepods/burstable/pod…/…`.
     pub cgroup: Option<Arc<str>>,
+    /// The kernel's own counters of that cgroup.
+    pub kernel: KernelCounters,
     /// PSI `some` of `cpu.pressure`, nanoseconds.
     pub pressure_waiting_ns: Option<u64>,
     /// PSI `full` of `cpu.pressure`, nanoseconds.

@@ -60,10 +60,20 @@ impl Shown {
 pub fn show_agent(client: AgentClient, shown: Shown, is_once: bool) -> Result<(), Failure> {
     block_on(async {
         let mut signals = Signals::new()?;
-        let first: Frame = client.get("/api/v1/frame").await?;
+        let started = async {
+            let first: Frame = client.get("/api/v1/frame").await?;
+            let history = if is_once { history(&client).await } else { None };
+            Ok::<_, Failure>((first, history))
+        };
+        let (first, history) = tokio::select! {
+            started = started => started?,
+            () = signals.any() => {
+                return Err(Failure::unavailable("interrupted before the agent answered".to_owned()));
+            }
+        };
         let mut app = shown.app();
         if is_once {
-            history(&client).await.into_iter().for_each(|update| app.apply(update));
+            history.into_iter().for_each(|update| app.apply(update));
             app.apply(Update::Frame(Box::new(first)));
             output::show(&table(&app, columns()));
             return Ok(());

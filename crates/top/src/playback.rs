@@ -22,7 +22,13 @@ pub trait Recording {
     /// # Errors
     /// A text that names the file and the reason why it cannot be read.
     fn frames(&mut self, after_ms: u64, until_ms: u64) -> Result<Vec<Frame>, String>;
+
+    /// Earliest end of a frame after this time.
+    fn next_after(&self, at_ms: u64) -> Option<u64>;
 }
+
+/// A playback skips longer times without a frame: the agent did not run, or the clock was wrong.
+const LONGEST_GAP: Duration = Duration::from_secs(10);
 
 /// Plays a recording as a [`Source`].
 #[derive(Debug)]
@@ -93,8 +99,12 @@ impl<R: Recording> Playback<R> {
             return updates;
         }
         let (_, end) = self.recording.span();
-        let to =
-            (self.at_ms + (passed.as_secs_f64() * SPEEDS[self.speed] * 1000.0) as u64).min(end);
+        let played_ms = (passed.as_secs_f64() * SPEEDS[self.speed] * 1000.0) as u64;
+        let gap_ms = u64::try_from(LONGEST_GAP.as_millis()).unwrap_or(u64::MAX);
+        let to = match self.recording.next_after(self.at_ms) {
+            Some(next) if next - self.at_ms > gap_ms => next,
+            _ => self.at_ms.saturating_add(played_ms).min(end),
+        };
         match self.recording.frames(self.at_ms, to) {
             Ok(frames) => {
                 updates.extend(frames.into_iter().map(|frame| Update::Frame(Box::new(frame))));
@@ -150,6 +160,40 @@ mod tests {
             let wanted = seconds.filter(|at| (after_ms + 1..=until_ms).contains(at));
             Ok(wanted.map(|at_ms| Frame { at_ms, seconds: 1.0, ..Frame::default() }).collect())
         }
+
+        fn next_after(&self, at_ms: u64) -> Option<u64> {
+            (1..=600).map(|second| second * 1000).find(|at| *at > at_ms)
+        }
+    }
+
+    /// Two seconds of 1970, and two of 2026.
+    struct WrongClock;
+
+    const TIMES: [u64; 4] = [1000, 2000, 1_795_316_400_000, 1_795_316_401_000];
+
+    impl Recording for WrongClock {
+        fn span(&self) -> (u64, u64) {
+            (TIMES[0], TIMES[3])
+        }
+
+        fn frames(&mut self, after_ms: u64, until_ms: u64) -> Result<Vec<Frame>, String> {
+            let wanted = TIMES.into_iter().filter(|at| (after_ms + 1..=until_ms).contains(at));
+            Ok(wanted.map(|at_ms| Frame { at_ms, seconds: 1.0, ..Frame::default() }).collect())
+        }
+
+        fn next_after(&self, at_ms: u64) -> Option<u64> {
+            TIMES.into_iter().find(|at| *at > at_ms)
+        }
+    }
+
+    #[test]
+    fn a_playback_skips_the_years_of_a_wrong_clock() {
+        let mut playback = Playback::new(WrongClock, 0);
+        let start = Instant::now();
+        let played: Vec<u64> = (0..4)
+            .flat_map(|second| times(&playback.updates_at(start + Duration::from_secs(second))))
+            .collect();
+        assert_eq!(played, TIMES.map(|at| at / 1000));
     }
 
     fn times(updates: &[Update]) -> Vec<u64> {

@@ -50,9 +50,12 @@ fn assert_modes_are_of(page: &Exposition, id: &str, usage_ns: u64, later_ns: u64
 #[test]
 fn twenty_seconds_of_a_throttled_spinner_are_counted_exactly() {
     let tree = RealTree::new();
-    let container = tree.pod(Qos::Burstable, UID).child(ID);
-    container.set_quota_usec(20_000, 100_000);
+    let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &[]);
+    agent.after_ticks(1);
+    // The agent sees it being created, so it counts all that the kernel does.
+    let container = pod.child(ID);
+    container.set_quota_usec(20_000, 100_000);
     let spinner = container.spawn(&Workload::Spin { threads: 1 });
     let running = agent.after_ticks(20);
     drop(spinner);
@@ -78,6 +81,7 @@ fn a_quota_of_the_pod_shows_as_an_ancestors() {
     pod.set_quota_usec(20_000, 100_000);
     let (busy, idle) = (pod.child(ID), pod.child(OTHER_ID));
     let agent = Agent::on(&tree, &[]);
+    agent.after_ticks(1);
     let spinner = busy.spawn(&Workload::Spin { threads: 1 });
     agent.after_ticks(4);
     drop(spinner);
@@ -251,6 +255,7 @@ fn two_spinners_are_throttled_for_more_than_wall_time() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);
     let agent = Agent::on(&tree, &[]);
+    agent.after_ticks(1);
     container.set_quota_usec(10_000, 100_000);
     let began = std::time::Instant::now();
     let spinners = container.spawn(&Workload::Spin { threads: 2 });

@@ -49,7 +49,9 @@ impl State {
         }
         let parent = if is_this_kubelets { self.add_above(&root.path) } else { None };
         let path = root.path.as_str().into();
-        self.add(NewCgroup { path, inode, role: Role::Root, parent, is_this_kubelets });
+        let role = Role::Root;
+        let seen_created = false;
+        self.add(NewCgroup { path, inode, role, parent, is_this_kubelets, seen_created });
     }
 
     /// Lists one known directory and handles its children.
@@ -77,7 +79,9 @@ impl State {
         // A directory in which another kubelet's root appears is watched whatever its role.
         let is_listed = self.entries[parent].cgroup.role.has_children();
         if is_listed && let Ok(inode) = cgroupfs::inode(path) {
+            self.is_reported = true;
             self.reconcile_child(parent, name, inode);
+            self.is_reported = false;
         }
     }
 
@@ -99,7 +103,8 @@ impl State {
         }
         if let Some(role) = self.role_of(parent, &path) {
             let (path, parent) = (path.into(), Some(parent));
-            self.add(NewCgroup { path, inode, role, parent, is_this_kubelets });
+            let seen_created = self.is_reported;
+            self.add(NewCgroup { path, inode, role, parent, is_this_kubelets, seen_created });
         }
     }
 
@@ -124,7 +129,15 @@ impl State {
             parent = self.entries.above_at(relative).or_else(|| {
                 let inode = cgroupfs::inode(&self.mount.join(relative)).ok()?;
                 let (path, role) = (relative.into(), Role::Above);
-                Some(self.insert(NewCgroup { path, inode, role, parent, is_this_kubelets: true }))
+                let (is_this_kubelets, seen_created) = (true, false);
+                Some(self.insert(NewCgroup {
+                    path,
+                    inode,
+                    role,
+                    parent,
+                    is_this_kubelets,
+                    seen_created,
+                }))
             });
         }
         parent

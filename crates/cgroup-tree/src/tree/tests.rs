@@ -356,6 +356,22 @@ fn a_later_subscriber_gets_all_cgroups_under_the_same_ids() {
 }
 
 #[test]
+fn only_a_cgroup_whose_creation_was_reported_is_seen_created() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut node = Hierarchy::new(directory.path(), CgroupVersion::V2, TreeOptions::default());
+    let numbered = |number: u32| format!("{POD}/{number:064x}");
+    node.make(&numbered(1));
+    node.prompt.reconcile();
+    node.make(&numbered(2));
+    node.prompt.poll();
+    node.make(&numbered(3));
+    node.overflow();
+    node.prompt.reconcile();
+    let seen = [1, 2, 3].map(|number| node.at(&numbered(number)).seen_created);
+    assert_eq!(seen, [false, true, false], "it stood before, was reported, was found by a walk");
+}
+
+#[test]
 fn a_root_that_appears_later_is_found_without_a_periodic_walk() {
     let directory = tempfile::tempdir().unwrap();
     let mut node = Hierarchy::new(directory.path(), CgroupVersion::V2, TreeOptions::default());

@@ -14,6 +14,7 @@ use super::answers;
 use super::json::json;
 use super::parameters::Parameters;
 use super::views::Views;
+use crate::auth::Lease;
 use crate::page::failed;
 use crate::place::Place;
 
@@ -137,8 +138,10 @@ pub(super) async fn history(call: Call) -> Response {
 pub(super) async fn stream(
     State(views): State<Arc<Views>>,
     Extension(place): Extension<Place>,
+    lease: Option<Extension<Lease>>,
 ) -> Response {
-    let body = views.streams.open(&views.timeline, place).await;
+    let lease = lease.map(|Extension(lease)| lease);
+    let body = views.streams.open(&views.timeline, place, lease).await;
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),

@@ -14,6 +14,7 @@ use timeline::Timeline;
 use tokio::sync::mpsc;
 
 use super::json::json;
+use crate::auth::Lease;
 use crate::place::Place;
 
 /// Time without a frame after which a comment is sent, so that neither side takes the connection
@@ -98,10 +99,16 @@ impl Streams {
         self.lock().readers.iter().for_each(|reader| drop(reader.events.try_send(COMMENT)));
     }
 
-    /// A new stream, which begins with the latest frame.
-    pub(super) async fn open(&self, timeline: &Timeline, place: Place) -> Body {
+    /// A new stream, which begins with the latest frame. It ends with its lease.
+    pub(super) async fn open(
+        &self,
+        timeline: &Timeline,
+        place: Place,
+        lease: Option<Lease>,
+    ) -> Body {
         let first = event_of(timeline).await;
-        Body::new(Events { events: self.subscribe(first), place })
+        let ended = lease.map(|lease| Box::pin(lease.ended()) as Ended);
+        Body::new(Events { events: self.subscribe(first), place, ended })
     }
 
     /// A new stream, which begins with this event.
@@ -138,10 +145,15 @@ fn event(frame: &Frame) -> Event {
     Event { at_ms: frame.at_ms, text: text.into() }
 }
 
+/// Completes when the stream must end.
+type Ended = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Body of a stream.
 struct Events {
     events: mpsc::Receiver<Bytes>,
     place: Place,
+    /// `None` if it needs no token.
+    ended: Option<Ended>,
 }
 
 impl hyper::body::Body for Events {
@@ -152,6 +164,9 @@ impl hyper::body::Body for Events {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Chunk<Bytes>, Infallible>>> {
+        if self.ended.as_mut().is_some_and(|ended| ended.as_mut().poll(context).is_ready()) {
+            return Poll::Ready(None);
+        }
         let event = ready!(self.events.poll_recv(context));
         // The connection asks for an event only when its client has taken the previous ones.
         self.place.took_event();

@@ -260,7 +260,7 @@ fn the_page_is_served_to_browsers_with_a_policy_that_allows_nothing_inline_or_fo
 fn stream(server: &Server) -> (String, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    write!(stream, "GET /api/v1/stream HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    write!(stream, "GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {

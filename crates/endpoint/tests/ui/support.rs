@@ -78,6 +78,7 @@ impl Server {
             identity: None,
             auth: None,
             cadvisor: false,
+            allowed_hosts: Vec::new(),
             sources: Sources {
                 published: published.clone(),
                 metrics,

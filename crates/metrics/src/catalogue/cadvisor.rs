@@ -1,6 +1,7 @@
 //! cAdvisor's names of the same counters, for existing dashboards and alerts. They have a separate
 //! page: most clusters also scrape the kubelet's cAdvisor, and a series must not come from two
-//! sources.
+//! sources. The values are the kernel's own, of the container's current cgroup: they include what was
+//! counted before the agent started.
 
 use snapshot::ContainerRow;
 
@@ -17,14 +18,14 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
     )
     .read(|row, out| {
         let [id, name, image] = labels(row);
-        out.with([id, name, image, Label::Text("total")]).seconds(live(row, row.usage_ns));
+        out.with([id, name, image, Label::Text("total")]).seconds(live(row, row.kernel.usage_ns));
     }),
     counter("container_cpu_cfs_periods_total", LABELS, "Enforcement periods of the container's own quota.")
-        .read(|row, out| put(row, out, row.cfs.map(|cfs| cfs.periods))),
+        .read(|row, out| put(row, out, row.kernel.periods)),
     counter("container_cpu_cfs_throttled_periods_total", LABELS, "Throttled periods of the container's own quota.")
-        .read(|row, out| put(row, out, row.cfs.map(|cfs| cfs.throttled_periods))),
+        .read(|row, out| put(row, out, row.kernel.throttled_periods)),
     counter("container_cpu_cfs_throttled_seconds_total", LABELS, "Time throttled by the container's own quota.")
-        .read(|row, out| out.with(labels(row)).seconds(live(row, row.cfs.map(|cfs| cfs.throttled_ns)))),
+        .read(|row, out| out.with(labels(row)).seconds(live(row, row.kernel.throttled_ns))),
     gauge("container_spec_cpu_quota", LABELS, "CFS quota, microseconds; absent when unlimited.")
         .read(|row, out| put(row, out, row.bandwidth.and_then(|own| own.quota.usec()))),
     gauge("container_spec_cpu_period", LABELS, "CFS period, microseconds.")
@@ -41,13 +42,13 @@ pub(crate) static CADVISOR: &[Metric<ContainerRow>] = &[
         LABELS,
         "Wall time in which at least one task waited for a CPU. From cpu.pressure (some), cgroup v2.",
     )
-    .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_waiting_ns))),
+    .read(|row, out| out.with(labels(row)).seconds(live(row, row.kernel.pressure_waiting_ns))),
     counter(
         "container_pressure_cpu_stalled_seconds_total",
         LABELS,
         "Wall time in which all runnable tasks waited for a CPU. From cpu.pressure (full), cgroup v2.",
     )
-    .read(|row, out| out.with(labels(row)).seconds(live(row, row.pressure_stalled_ns))),
+    .read(|row, out| out.with(labels(row)).seconds(live(row, row.kernel.pressure_stalled_ns))),
 ];
 
 /// All metrics of that page.

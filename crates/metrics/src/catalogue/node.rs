@@ -166,7 +166,8 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
     counter(
         "cpuwarden_read_errors_total",
         &["reason"],
-        "Failed reads of kernel files, by reason. vanished: the cgroup was removed during the read, which is normal.",
+        "Failed reads of kernel files, by reason. vanished: the cgroup was removed during the read, which is normal. \
+         implausible: a counter grew faster than the CPUs allow; the growth is dropped.",
     )
     .read(|snapshot, out| {
         for &(reason, errors) in &snapshot.sampler.read_errors {

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use metrics::{AdviceRow, AgentMetrics, Build};
 use snapshot::{
     Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
-    CpuWeight, CpusetRow, FeatureState, Histogram, InterferenceRow, KernelInfo, Limit, Losses,
-    NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow,
-    Quota, SamplerRow, SmtShares, Threads, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule,
-    WindowHistogram, labels,
+    CpuWeight, CpusetRow, FeatureState, Histogram, InterferenceRow, KernelCounters, KernelInfo,
+    Limit, Losses, NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow, PressureRow,
+    PressureScope, ProcessRow, Quota, SamplerRow, SmtShares, Threads, TraceMode, TraceRow,
+    WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
@@ -193,6 +193,15 @@ fn container(n: usize) -> ContainerRow {
         weight_rule: WeightRule::Quadratic,
         bandwidth: Some(Bandwidth { quota: Quota::Usec(25_000), period_usec: 100_000 }),
         cgroup: Some("kubepods.slice/kubepods-burstable.slice/cri-containerd-4f1f.scope".into()),
+        // Includes what was counted before the agent started.
+        kernel: KernelCounters {
+            usage_ns: Some(1_000_085_234_567_891 + seed * 998),
+            periods: Some(100_600 + seed),
+            throttled_periods: Some(100_210 + seed),
+            throttled_ns: Some(1_017_123_456_789 + seed),
+            pressure_waiting_ns: Some(1_009_876_543_000 + seed),
+            pressure_stalled_ns: Some(1_001_234_000 + seed),
+        },
         pressure_waiting_ns: Some(9_876_543_000 + seed),
         pressure_stalled_ns: Some(1_234_000 + seed),
         contention_lower_ns: Some(70_000_000 + seed),

@@ -82,7 +82,7 @@ fn containers(cgroups: &Cgroups) -> Finding {
     let errors: u64 = row
         .read_errors
         .iter()
-        .filter(|(reason, _)| *reason != "vanished")
+        .filter(|(reason, _)| !["vanished", "implausible"].contains(reason))
         .map(|(_, count)| count)
         .sum();
     if errors > 0 {

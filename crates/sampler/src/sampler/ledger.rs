@@ -21,6 +21,7 @@ impl Ledger {
         let series = self.containers.get_mut(series);
         series.add(deltas, cgroup.activity.had_quota);
         let row = series.row_mut();
+        row.kernel = cgroup.kernel_counters();
         row.cpu_limit = cgroup.path.limit;
         row.weight = cgroup.settings.weight.read();
         row.bandwidth = cgroup.settings.bandwidth.read();

@@ -115,6 +115,7 @@ impl NameLookup {
                 let identity = naming::unmapped(index, &gone.key);
                 gone.series = containers.rename(gone.series, identity, gone.pod, true);
                 containers.detach(gone.series);
+                containers.show_provisionally(gone.series);
                 gone.is_shown = true;
                 has_shown = true;
             }
@@ -163,7 +164,7 @@ impl Sampler {
         let has_shown = self.rename(now);
         if has_names || has_shown || is_pending {
             self.read_new(now);
-            self.publish();
+            self.publish(now);
         }
         if self.tree.is_usage_pending(now, &self.schedule.timing) {
             self.names.lookups.wait_for(Awaited::Pending);
@@ -178,6 +179,8 @@ impl Sampler {
         self.names.index = index;
         let may_answer = self.names.source.may_answer();
         let (containers, timing) = (&mut self.ledger.containers, &self.schedule.timing);
+        containers.drop_renamed(now);
+        self.ledger.pods.drop_renamed(now);
         let mut has_shown = self.names.name_exited(containers, now, may_answer, timing);
         self.names.lookups = Lookups::default();
         for slot in 0..self.tree.cgroups.capacity() {
@@ -309,6 +312,9 @@ impl Sampler {
             Some(series) => self.ledger.containers.rename(series, identity, pod, visible),
             None => self.ledger.containers.attach(identity, pod, visible),
         };
+        if naming == Naming::Unmapped {
+            self.ledger.containers.show_provisionally(series);
+        }
         if cgroup.series.replace(series) != Some(series) {
             // The gauges are not transferred.
             cgroup.activity.slow_read = None;
@@ -334,5 +340,8 @@ impl Sampler {
             None => self.ledger.pods.attach(identity, id, visible),
         };
         cgroup.series = Some(series);
+        if naming == Naming::Unmapped {
+            self.ledger.pods.show_provisionally(series);
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::Sampler;
 use super::lookup::Awaited;
 use crate::cgroup::{CgroupId, Deltas, SampledKind};
+use crate::counter::Context;
 use crate::files::{CgroupDir, ReadErrors};
 use crate::plan::{Clock, Occasion, ReadPlan, read_plan};
 use crate::reading::{Reader, TickReading};
@@ -139,7 +140,13 @@ impl Sampler {
             self.reader.vanished.push(id);
             return;
         }
-        let deltas = cgroup.take(&reading, above, now);
+        let mut context = Context {
+            now,
+            cpus: self.node.probe.max_cpus(),
+            created_after: cgroup.seen_created.then_some(self.schedule.started),
+            implausible: &mut self.reader.errors.implausible,
+        };
+        let deltas = cgroup.take(&reading, above, &mut context);
         match cgroup.kind {
             SampledKind::Pod { .. } if cgroup.activity.had_quota => {
                 if cgroup.series.is_none() {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::Sampler;
+use crate::counter::Context;
 use crate::files::CgroupDir;
 use crate::reading::Reader;
 use crate::series::Track;
@@ -20,9 +21,15 @@ impl Sampler {
             let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
             let mut reader = Reader { files: &cgroup.files, dir, buffer, errors, vanished: false };
             self.reader.slow.read(&mut reader);
-            self.reader
-                .slow
-                .apply(&mut cgroup.last, self.ledger.containers.get_mut(series).row_mut());
+            let mut context = Context {
+                now,
+                cpus: self.node.probe.max_cpus(),
+                created_after: cgroup.seen_created.then_some(self.schedule.started),
+                implausible: &mut self.reader.errors.implausible,
+            };
+            let row = self.ledger.containers.get_mut(series).row_mut();
+            self.reader.slow.apply(&mut cgroup.last, row, &mut context);
+            row.kernel = cgroup.kernel_counters();
         }
     }
 

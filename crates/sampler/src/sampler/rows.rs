@@ -1,7 +1,7 @@
 //! Rows published after a tick.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use snapshot::{CgroupKind, CgroupRow, SamplerRow};
 
@@ -10,12 +10,13 @@ use super::reads::ReadState;
 use super::schedule::Schedule;
 use super::{Ledger, Sampler};
 use crate::cgroup::{Cgroup, Naming, SampledKind};
+use crate::counter::Context;
 use crate::files::ReadErrors;
 use crate::series::{ContainerSeries, Table, Track};
 use crate::tree::SampledTree;
 
 impl Sampler {
-    pub(super) fn publish(&mut self) {
+    pub(super) fn publish(&mut self, now: Instant) {
         let Schedule { tick, read_at, .. } = self.schedule;
         let interval = self.interval();
         let scan = self.reader.tasks.cost();
@@ -44,7 +45,13 @@ impl Sampler {
                 .filter(|cgroup| cgroup.kind != SampledKind::Above);
             snapshot.cgroups.extend(cgroups.map(|cgroup| cgroup_row(cgroup, containers)));
             pods.publish(&mut snapshot.pods);
-            probe.publish(&mut snapshot.node, features, buffer);
+            let mut context = Context {
+                now,
+                cpus: probe.max_cpus(),
+                created_after: None,
+                implausible: &mut errors.implausible,
+            };
+            probe.publish(&mut snapshot.node, features, buffer, &mut context);
             describe(tree, errors, &mut snapshot.sampler);
             probe.publish_own_cost(&mut snapshot.sampler, buffer);
             snapshot.sampler.task_scan_ns = u64::try_from(scan.time.as_nanos()).ok();
@@ -101,6 +108,7 @@ fn describe(tree: &SampledTree, errors: &ReadErrors, row: &mut SamplerRow) {
         ("vanished", errors.vanished),
         ("io", errors.io),
         ("parse", errors.parse),
+        ("implausible", errors.implausible),
     ]);
     row.unkept_cgroups = unkept;
 }

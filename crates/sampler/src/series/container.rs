@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snapshot::{ContainerIdentity, ContainerRow, Limit, Threads};
+use snapshot::{ContainerIdentity, ContainerRow, KernelCounters, Limit, Threads};
 
 use super::table::{Row, Track};
 use super::totals::{add, add_cfs};
@@ -11,7 +11,7 @@ use crate::cgroup::Deltas;
 use crate::reading::Value;
 
 /// Series of one container.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ContainerSeries {
     pub(crate) row: ContainerRow,
     window: WindowStart,
@@ -81,6 +81,20 @@ impl Track for ContainerSeries {
         }
     }
 
+    fn has_grown(&self, earlier: &Self) -> bool {
+        let counters = |row: &ContainerRow| {
+            let cpu = [row.usage_ns, row.user_ns, row.system_ns, row.throttled_ancestor_ns];
+            let waits = [
+                row.pressure_waiting_ns,
+                row.pressure_stalled_ns,
+                row.run_delay_ns,
+                row.contention_upper_ns,
+            ];
+            (cpu, waits, row.cfs)
+        };
+        counters(&self.row) != counters(&earlier.row)
+    }
+
     /// Keeps the counters and clears the gauges.
     fn on_idle(&mut self) {
         let row = &mut self.row;
@@ -89,6 +103,7 @@ impl Track for ContainerSeries {
         row.request_cores = None;
         row.weight = None;
         row.bandwidth = None;
+        row.kernel = KernelCounters::default();
         row.cpuset = None;
         row.numa_memory.clear();
         row.first_pid = None;

@@ -67,6 +67,32 @@ mod tests {
     }
 
     #[test]
+    fn what_grew_under_a_name_stays_there() {
+        let mut table = Table::<ContainerSeries>::default();
+        let named = table.attach(identity("app"), pod(1), true);
+        table.get_mut(named).add(&deltas(5, 0, 0), false);
+        let unknown = table.attach(identity("0123"), pod(1), false);
+        table.get_mut(unknown).add(&deltas(7, 0, 0), true);
+        table.describe(unknown, identity("0123"), true);
+        table.show_provisionally(unknown);
+        let named = |millis| ("app".to_owned(), millis);
+        let by_id = |millis| ("0123".to_owned(), millis);
+        assert_eq!(rows(&mut table), [by_id(7), named(5)]);
+        table.get_mut(unknown).add(&deltas(2, 0, 0), true);
+        assert_eq!(rows(&mut table), [by_id(9), named(5)]);
+        let to = table.rename(unknown, identity("app"), pod(1), true);
+        table.get_mut(to).add(&deltas(1, 0, 0), true);
+        // A reader has seen the series growing by 2 and by 8: 10, as the kernel counted.
+        assert_eq!(rows(&mut table), [by_id(9), named(13)]);
+        let now = std::time::Instant::now();
+        table.drop_renamed(now);
+        table.drop_renamed(now + std::time::Duration::from_secs(119));
+        assert_eq!(rows(&mut table).len(), 2, "its last value is scraped");
+        table.drop_renamed(now + std::time::Duration::from_secs(120));
+        assert_eq!(rows(&mut table), [named(13)]);
+    }
+
+    #[test]
     fn a_series_goes_with_its_last_pod() {
         let mut table = Table::<ContainerSeries>::default();
         let old = table.attach(identity("app"), pod(1), true);

@@ -11,7 +11,7 @@ use crate::cgroup::Deltas;
 use crate::reading::Value;
 
 /// Series of one pod.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PodSeries {
     row: PodRow,
     window: WindowStart,
@@ -50,6 +50,10 @@ impl Track for PodSeries {
 
     fn on_idle(&mut self) {
         self.row.cpu_limit = Limit::NotRead;
+    }
+
+    fn has_grown(&self, earlier: &Self) -> bool {
+        self.row.cfs != earlier.row.cfs
     }
 
     fn merge(&mut self, other: &Self) {

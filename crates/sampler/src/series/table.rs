@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use slab::Slab;
 
@@ -28,7 +29,7 @@ pub(crate) trait Row: Clone + Default {
 }
 
 /// A row with the state needed to update it.
-pub(crate) trait Track: Default {
+pub(crate) trait Track: Clone + Default {
     type Row: Row;
 
     fn row(&self) -> &Self::Row;
@@ -39,6 +40,8 @@ pub(crate) trait Track: Default {
     fn on_idle(&mut self);
     /// Adds the totals of another series.
     fn merge(&mut self, other: &Self);
+    /// Whether a counter is higher than in this earlier state of the series.
+    fn has_grown(&self, earlier: &Self) -> bool;
 }
 
 type Identity<T> = <<T as Track>::Row as Row>::Identity;
@@ -52,7 +55,25 @@ struct Entry<T> {
     cgroups: u32,
     /// Existing pod cgroups that contain or contained it.
     pods: Vec<CgroupId>,
+    provisional: Provisional<T>,
 }
+
+/// Counts of a series whose name may still change. What it grew by while it was shown stays under
+/// this name, because a reader has already added it up; the rest moves to the new name.
+#[derive(Debug, Default)]
+enum Provisional<T> {
+    /// The name is final, or the series was not shown yet.
+    #[default]
+    No,
+    /// The next publication is the first.
+    Unpublished,
+    /// State at the first publication, which no reader counts as growth.
+    Since(Box<T>),
+}
+
+/// Time for which a series is shown after its cgroup got another name, so that its last value is
+/// scraped.
+const SHOWN_AFTER_RENAME: Duration = Duration::from_secs(120);
 
 /// All series of one kind.
 #[derive(Debug)]
@@ -62,6 +83,8 @@ pub(crate) struct Table<T> {
     /// Visible series in the order of the exposition.
     order: Vec<SeriesId>,
     stale_order: bool,
+    /// Series whose cgroup got another name, and since when; `None` until the next tick.
+    renamed: Vec<(SeriesId, Option<Instant>)>,
 }
 
 impl<T> Default for Table<T> {
@@ -71,6 +94,7 @@ impl<T> Default for Table<T> {
             by_labels: HashMap::new(),
             order: Vec::new(),
             stale_order: false,
+            renamed: Vec::new(),
         }
     }
 }
@@ -131,7 +155,30 @@ impl<T: Track> Table<T> {
         entry.visible = visible;
     }
 
-    /// Moves a cgroup, with the counts of its series, to the series of another identity.
+    /// Records that a series is shown under a name that may still change.
+    pub(crate) fn show_provisionally(&mut self, id: SeriesId) {
+        let provisional = &mut self.entries[id].provisional;
+        if matches!(provisional, Provisional::No) {
+            *provisional = Provisional::Unpublished;
+        }
+    }
+
+    /// Removes the series whose cgroup got another name some time ago.
+    pub(crate) fn drop_renamed(&mut self, now: Instant) {
+        for at in (0..self.renamed.len()).rev() {
+            let (id, since) = &mut self.renamed[at];
+            let (id, since) = (*id, *since.get_or_insert(now));
+            if now.saturating_duration_since(since) >= SHOWN_AFTER_RENAME {
+                self.renamed.swap_remove(at);
+                if self.entries[id].cgroups == 0 {
+                    self.remove(id);
+                }
+            }
+        }
+    }
+
+    /// Moves a cgroup to the series of another identity, with the counts of its series that no
+    /// reader has seen growing.
     pub(crate) fn rename(
         &mut self,
         from: SeriesId,
@@ -145,13 +192,25 @@ impl<T: Track> Table<T> {
         }
         let to = self.attach(identity, pod, visible);
         match self.entries[from].cgroups {
-            0 | 1 => {
-                let old = self.remove(from);
-                self.entries[to].track.merge(&old);
-            }
+            0 | 1 => self.move_counts(from, to),
             _ => self.entries[from].cgroups -= 1,
         }
         to
+    }
+
+    fn move_counts(&mut self, from: SeriesId, to: SeriesId) {
+        let old = &mut self.entries[from];
+        match std::mem::take(&mut old.provisional) {
+            Provisional::Since(first) if old.track.has_grown(&first) => {
+                self.renamed.push((from, None));
+                self.detach(from);
+                self.entries[to].track.merge(&first);
+            }
+            _ => {
+                let old = self.remove(from);
+                self.entries[to].track.merge(&old);
+            }
+        }
     }
 
     /// Records that a cgroup that fed the series is gone.
@@ -195,6 +254,7 @@ impl<T: Track> Table<T> {
         let track = self.entries.remove(id).track;
         self.by_labels.remove(T::Row::labels(track.row().identity()));
         self.stale_order = true;
+        self.renamed.retain(|&(renamed, _)| renamed != id);
         track
     }
 
@@ -205,7 +265,11 @@ impl<T: Track> Table<T> {
         }
         rows.truncate(self.order.len());
         for (at, &id) in self.order.iter().enumerate() {
-            let row = self.entries[id].track.row();
+            let entry = &mut self.entries[id];
+            if matches!(entry.provisional, Provisional::Unpublished) {
+                entry.provisional = Provisional::Since(Box::new(entry.track.clone()));
+            }
+            let row = entry.track.row();
             match rows.get_mut(at) {
                 Some(published) => published.copy_from(row),
                 None => rows.push(row.clone()),

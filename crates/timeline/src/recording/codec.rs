@@ -89,6 +89,12 @@ impl Decoder {
         }
     }
 
+    /// Size of the last frame in memory, bytes, at most.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        let Tables { node, cpus, containers, interference } = &self.tables;
+        node.bytes() + cpus.bytes() + containers.bytes() + interference.bytes()
+    }
+
     /// The frame with these changes; `None` if they do not encode changes. Later versions may
     /// append to them.
     pub(crate) fn decode(&mut self, at_ms: u64, bytes: &[u8]) -> Option<Frame> {

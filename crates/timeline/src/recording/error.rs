@@ -19,6 +19,12 @@ pub enum Error {
     /// Another process writes to the directory.
     #[error("{} is in use by another recorder; choose another directory", .0.display())]
     InUse(PathBuf),
+    /// The path is a pipe, a socket or a device.
+    #[error("{} is not a regular file; name a recording, or a directory with recordings", .0.display())]
+    NotAFile(PathBuf),
+    /// The file is larger than any recording.
+    #[error("{} is larger than {} MiB; no recording is", .0.display(), super::reader::LARGEST_FILE >> 20)]
+    TooLarge(PathBuf),
     /// The file has no header of a recording.
     #[error("{} is not a recording of cpuwarden", .0.display())]
     NotARecording(PathBuf),

@@ -1,16 +1,23 @@
 //! Reads recordings: one file, or all files of a directory.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use api::Frame;
+use rustix::fs::OFlags;
 
 use super::error::Error;
 use super::ring::segment_files;
-use super::segment::{self, MAGIC, Opening, Origin, RECORD, SegmentReader};
+use super::segment::{self, FRAMES, MAGIC, Opening, Origin, RECORD, SegmentReader};
+
+/// Maximum size of a file, bytes: thousands of times that of a recording of ten minutes, and eight
+/// times a file of a ring of a gigabyte.
+pub(crate) const LARGEST_FILE: u64 = 1 << 30;
+/// Maximum size of the frames of one segment in memory, bytes: twice those of a full node.
+const LARGEST_SEGMENT: usize = 512 << 20;
 
 /// A recording. Only its index is in memory, and the frames of the segment that was last read.
 pub struct Recording {
@@ -64,11 +71,15 @@ impl Recording {
         let mut recording = Self { path, segments, times, notes: Vec::new(), read: None };
         let mut newer = None;
         for file in files {
-            match fs::read(&file) {
+            match read_whole(&file) {
                 Ok(bytes) => recording.index(&file, &bytes, &mut newer),
+                Err(Error::NotAFile(_) | Error::TooLarge(_)) if is_dir => {
+                    recording.skip(&file, "not a recording: no regular file, or too large");
+                }
                 // The agent has removed its oldest file.
-                Err(error) if is_dir && error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::io("read", &file)(error)),
+                Err(Error::Io { source, .. })
+                    if is_dir && source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
         }
         match newer {
@@ -79,6 +90,13 @@ impl Recording {
             }
             None => Err(Error::NoFrame(recording.path)),
         }
+    }
+
+    /// Records that a whole file was skipped.
+    fn skip(&mut self, path: &Path, reason: &str) {
+        let length = fs::metadata(path).map_or(0, |file| file.len());
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        self.notes.push(Note { path: path.to_owned(), at: 0, length, reason: reason.to_owned() });
     }
 
     /// Adds the segments of a file.
@@ -115,7 +133,10 @@ impl Recording {
         origin: Origin,
     ) -> usize {
         let (first, mut end) = (self.times.len(), header.end);
-        while let Some(record) = segment::record(&bytes[end..], &mut chain) {
+        // A writer begins another segment then.
+        while self.times.len() - first < FRAMES
+            && let Some(record) = segment::record(&bytes[end..], &mut chain)
+        {
             self.times.push(record.at_ms);
             end += RECORD + record.data.len();
         }
@@ -146,10 +167,24 @@ impl Recording {
         Some(&self.segments[self.segment(frame)?].origin)
     }
 
-    /// Number of the last frame that ended at this time or before, else of the first frame.
+    /// Number of the frame with the latest end at this time or before, else of the first frame. The
+    /// clock may have been wrong for a while: the order of recording is not always that of the times.
     #[must_use]
     pub fn position(&self, at_ms: u64) -> usize {
-        self.times.iter().rposition(|time| *time <= at_ms).unwrap_or(0)
+        let earlier = self.times.iter().enumerate().filter(|(_, time)| **time <= at_ms);
+        earlier.max_by_key(|(_, time)| **time).map_or(0, |(number, _)| number)
+    }
+
+    /// End of the frame that was recorded last, milliseconds since the epoch.
+    #[must_use]
+    pub fn last_ms(&self) -> u64 {
+        self.times.last().copied().unwrap_or_default()
+    }
+
+    /// Earliest end of a frame after this time.
+    #[must_use]
+    pub fn next_after(&self, at_ms: u64) -> Option<u64> {
+        self.times.iter().copied().filter(|time| *time > at_ms).min()
     }
 
     /// Reads a frame; `None` after the last one, and for one that a program of another version
@@ -194,7 +229,7 @@ impl Recording {
 
 impl Segment {
     fn read(&self) -> Result<Vec<Frame>, Error> {
-        let file = fs::File::open(&self.path).map_err(Error::io("open", &self.path))?;
+        let file = open_regular(&self.path)?;
         // Was in memory as part of the file when it was indexed.
         let mut bytes = vec![0; usize::try_from(self.bytes.end - self.bytes.start).unwrap_or(0)];
         let read = file.read_exact_at(&mut bytes, self.bytes.start);
@@ -209,13 +244,36 @@ fn decode(bytes: &[u8]) -> Vec<Frame> {
         return Vec::new();
     };
     let mut reader = SegmentReader::new(&header);
-    let mut frames = Vec::new();
+    let (mut frames, mut size) = (Vec::new(), 0);
     while let Some(record) = segment::record(&bytes[at..], &mut chain) {
         at += RECORD + record.data.len();
         let Some(frame) = reader.frame(&record) else { break };
+        size += reader.frame_bytes();
+        if size > LARGEST_SEGMENT {
+            break;
+        }
         frames.push(frame);
     }
     frames
+}
+
+/// Opens a file for reading, without waiting for the other end of a pipe.
+fn open_regular(path: &Path) -> Result<fs::File, Error> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(Error::io("open", path))?;
+    let is_file = file.metadata().map_err(Error::io("read", path))?.is_file();
+    if is_file { Ok(file) } else { Err(Error::NotAFile(path.to_owned())) }
+}
+
+fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let read = open_regular(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes);
+    read.map_err(Error::io("read", path))?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(Error::TooLarge(path.to_owned()));
+    }
+    Ok(bytes)
 }
 
 /// Position of the next header, or the end.

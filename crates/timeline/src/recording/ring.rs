@@ -19,6 +19,8 @@ pub const LEAST_SIZE: u64 = 1 << 20;
 /// Number of files at least among which the size is divided: this part of the recording is lost
 /// when the oldest file is removed.
 const PARTS: u64 = 8;
+/// Highest number of a file: one each millisecond for thirty thousand years.
+const LAST_NUMBER: u64 = 1_000_000_000_000_000;
 /// Maximum time until written frames are on the disk, should the node crash.
 const SYNC_EVERY: Duration = Duration::from_secs(10);
 
@@ -69,11 +71,14 @@ impl Ring {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| Error::InUse(dir.to_owned()))?;
         let mut files = VecDeque::new();
-        for path in segment_files(dir)? {
-            let size = fs::metadata(&path).map_err(Error::io("read", &path))?.len();
-            files.push_back((path, size));
+        let paths = segment_files(dir)?;
+        let next = paths.iter().filter_map(|path| number(path)).max().map_or(1, |last| last + 1);
+        for path in paths {
+            let file = fs::symlink_metadata(&path).map_err(Error::io("read", &path))?;
+            if file.is_file() {
+                files.push_back((path, file.len()));
+            }
         }
-        let next = files.back().and_then(|(path, _)| number(path)).map_or(1, |number| number + 1);
         let (dir, limit) = (dir.to_owned(), limit.max(LEAST_SIZE));
         let bytes = Vec::new();
         let mut ring = Self { dir, _lock: lock, limit, origin, files, current: None, next, bytes };
@@ -131,11 +136,20 @@ impl Ring {
     }
 
     fn begin_segment(&mut self) -> Result<Current, Error> {
-        let path = self.dir.join(format!("{:010}.{EXTENSION}", self.next));
         let mut options = OpenOptions::new();
-        let file = options.append(true).create_new(true).mode(0o640).open(&path);
-        let file = file.map_err(Error::io("create", &path))?;
-        self.next += 1;
+        options.append(true).create_new(true).mode(0o640);
+        let (path, file) = loop {
+            let path = self.dir.join(format!("{:010}.{EXTENSION}", self.next));
+            self.next += 1;
+            match options.open(&path) {
+                // Not by this recorder, which holds the lock.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                opened => {
+                    let file = opened.map_err(Error::io("create", &path))?;
+                    break (path, file);
+                }
+            }
+        };
         self.files.push_back((path, 0));
         let writer = SegmentWriter::begin(&self.origin, &mut self.bytes)?;
         Ok(Current { file, writer, synced: Instant::now() })
@@ -175,7 +189,7 @@ pub(crate) fn segment_files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// Number in a file's name.
+/// Number in a file's name, if this program can have written it.
 fn number(path: &Path) -> Option<u64> {
-    path.file_stem()?.to_str()?.parse().ok()
+    path.file_stem()?.to_str()?.parse().ok().filter(|number| *number <= LAST_NUMBER)
 }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::codec::{Columns, Decoder, Encoder, columns};
 use super::error::Error;
+use super::table::MAX_COLUMNS;
 use super::wire::VERSION;
 
 pub(crate) const MAGIC: &[u8; 8] = b"CPUWREC\n";
@@ -25,7 +26,9 @@ const HEADER: usize = 8 + 4 + 4 + 4;
 /// Length of a record before its data.
 pub(crate) const RECORD: usize = 4 + 4 + 8;
 /// Maximum size of a record's changes before compression, bytes.
-const LARGEST: usize = 64 << 20;
+const LARGEST: usize = 16 << 20;
+/// Maximum size of a header's JSON, bytes.
+const LARGEST_HEADER: usize = 64 << 10;
 /// Number of frames per segment: more make the files smaller, since each segment begins with all
 /// names; fewer lose less to a damaged byte.
 pub(crate) const FRAMES: usize = 120;
@@ -90,10 +93,15 @@ impl SegmentWriter {
     pub(crate) fn append(&mut self, frame: &Frame, into: &mut Vec<u8>) -> Result<(), Error> {
         self.plain.clear();
         self.encoder.encode(frame, &mut self.plain)?;
+        self.append_encoded(frame.at_ms, into)
+    }
+
+    /// Appends a record with the encoded changes.
+    fn append_encoded(&mut self, at_ms: u64, into: &mut Vec<u8>) -> Result<(), Error> {
         let head = into.len();
         into.resize(head + RECORD, 0);
         self.compress(into)?;
-        let (length, at) = (size(into.len() - head - RECORD), frame.at_ms.to_le_bytes());
+        let (length, at) = (size(into.len() - head - RECORD), at_ms.to_le_bytes());
         let data = &into[head + RECORD..];
         self.chain = checksum(&[&self.chain.to_le_bytes(), &length, &at, data]);
         into[head..head + 4].copy_from_slice(&length);
@@ -128,7 +136,7 @@ pub(crate) fn open(bytes: &[u8]) -> Opening {
         let (version, rest) = number(rest)?;
         let (length, rest) = number(rest)?;
         let (chain, rest) = number(rest)?;
-        let json = rest.get(..length as usize)?;
+        let json = rest.get(..length as usize).filter(|json| json.len() <= LARGEST_HEADER)?;
         let sum = checksum(&[MAGIC, &version.to_le_bytes(), &length.to_le_bytes(), json]);
         if sum != chain {
             return None;
@@ -137,7 +145,10 @@ pub(crate) fn open(bytes: &[u8]) -> Opening {
             let header: Origin = serde_json::from_slice(json).unwrap_or_default();
             return Some(Opening::Newer(version, header.agent));
         }
-        let header = serde_json::from_slice(json).ok()?;
+        let header: Header = serde_json::from_slice(json).ok()?;
+        if header.columns.values().any(|columns| columns.len() > MAX_COLUMNS) {
+            return None;
+        }
         Some(Opening::Segment(header, chain, HEADER + json.len()))
     };
     parse().unwrap_or(Opening::Nothing)
@@ -179,6 +190,11 @@ impl SegmentReader {
     pub(crate) fn frame(&mut self, record: &Record<'_>) -> Option<Frame> {
         self.decompress(record.data)?;
         self.decoder.decode(record.at_ms, &self.plain)
+    }
+
+    /// Size of the last frame in memory, bytes, at most.
+    pub(crate) fn frame_bytes(&self) -> usize {
+        self.decoder.frame_bytes()
     }
 
     fn decompress(&mut self, data: &[u8]) -> Option<()> {
@@ -237,4 +253,85 @@ fn checksum(parts: &[&[u8]]) -> u32 {
     let mut sum = Crc::new();
     parts.iter().for_each(|part| sum.update(part));
     sum.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{ContainerFrame, NodeFrame};
+
+    use super::super::codec::columns;
+    use super::super::reader::Recording;
+    use super::super::wire::{put, zigzag};
+    use super::*;
+
+    /// Appends the changes that insert these rows, all present, without a value.
+    fn put_rows(table: &str, heads: &[Vec<u8>], into: &mut Vec<u8>) {
+        put(0, into);
+        put(heads.len() as u64, into);
+        heads.iter().for_each(|_| put(0, into));
+        for head in heads {
+            put(head.len() as u64, into);
+            into.extend_from_slice(head);
+        }
+        for _ in heads {
+            put(0, into);
+            put(zigzag(1), into);
+        }
+        if !heads.is_empty() {
+            put((heads.len() * columns()[table].len()) as u64, into);
+        }
+    }
+
+    /// A recording of 120 frames with these rows: small, because nothing changes.
+    fn unchanging(rows: usize, name_bytes: usize) -> (tempfile::TempDir, Recording) {
+        let mut bytes = Vec::new();
+        let mut writer = SegmentWriter::begin(&Origin::default(), &mut bytes).unwrap();
+        let pod = "x".repeat(name_bytes);
+        let row = ContainerFrame { pod, ..ContainerFrame::default() };
+        put(1_000_000, &mut writer.plain);
+        let node = vec![serde_json::to_vec(&NodeFrame::default()).unwrap()];
+        put_rows("node", &node, &mut writer.plain);
+        put_rows("cpus", &[], &mut writer.plain);
+        let heads = vec![serde_json::to_vec(&row).unwrap(); rows];
+        put_rows("containers", &heads, &mut writer.plain);
+        put_rows("interference", &[], &mut writer.plain);
+        writer.append_encoded(1000, &mut bytes).unwrap();
+        for second in 2..=FRAMES as u64 {
+            writer.plain.clear();
+            put(1_000_000, &mut writer.plain);
+            for (table, rows) in
+                [("node", 1), ("cpus", 0), ("containers", rows), ("interference", 0)]
+            {
+                put(0, &mut writer.plain);
+                put(0, &mut writer.plain);
+                if rows > 0 {
+                    put((rows * (columns()[table].len() + 1)) as u64, &mut writer.plain);
+                }
+            }
+            writer.append_encoded(1000 * second, &mut bytes).unwrap();
+        }
+        assert!(bytes.len() < 256 << 10, "{}", bytes.len());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("recording");
+        std::fs::write(&path, bytes).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        (dir, recording)
+    }
+
+    fn frames(recording: &mut Recording) -> usize {
+        (0..FRAMES).take_while(|&number| recording.frame(number).unwrap().is_some()).count()
+    }
+
+    #[test]
+    fn a_small_file_does_not_fill_the_memory() {
+        let (_dir, mut full) = unchanging(1024, 200);
+        assert_eq!(frames(&mut full), FRAMES);
+        // Two million rows.
+        let (_dir, mut rows) = unchanging(17_000, 0);
+        assert_eq!(frames(&mut rows), 0);
+        // Two gigabytes of names.
+        let (_dir, mut names) = unchanging(1900, 8 << 10);
+        let read = frames(&mut names);
+        assert!((1..=34).contains(&read), "{read} frames of 15 MiB");
+    }
 }

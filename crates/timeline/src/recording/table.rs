@@ -36,6 +36,13 @@ pub(crate) trait Row: Clone + Serialize + DeserializeOwned {
 /// as pairs of victim and aggressor often do, without its head being written again.
 const FORGOTTEN_AFTER: u32 = 30;
 
+/// Maximum number of values per row in a file.
+pub(crate) const MAX_COLUMNS: usize = 256;
+/// Maximum number of rows of a table in a file: eight times a full history's.
+const MAX_ROWS: usize = 16 << 10;
+/// Maximum size of all heads of a table in a file, bytes.
+const MAX_HEADS: usize = 16 << 20;
+
 /// The rows of the previous frame, as the writer and the reader keep them.
 pub(crate) struct RowTable<R> {
     slots: Vec<RowSlot<R>>,
@@ -46,6 +53,8 @@ pub(crate) struct RowTable<R> {
 struct RowSlot<R> {
     head: R,
     codes: Vec<u16>,
+    /// Length of the head's JSON, bytes. Only for the reader.
+    length: usize,
     /// Number of frames since the row was present. Only for the writer.
     absent: u32,
 }
@@ -58,7 +67,7 @@ impl<R: Row> RowTable<R> {
     }
 
     fn slot(&self, head: R) -> RowSlot<R> {
-        RowSlot { head, codes: vec![0; self.width], absent: 0 }
+        RowSlot { head, codes: vec![0; self.width], length: 0, absent: 0 }
     }
 
     /// Appends the changes since the previous frame.
@@ -154,22 +163,32 @@ impl<R: Row> RowTable<R> {
         Some(present.map(|slot| slot.row(columns)).collect())
     }
 
+    /// Size of the rows in memory, bytes, at most.
+    pub(crate) fn bytes(&self) -> usize {
+        let rows = self.slots.iter().map(|slot| size_of::<RowSlot<R>>() + slot.length);
+        rows.sum()
+    }
+
     fn decode_inserted(&mut self, input: &mut Input<'_>) -> Option<()> {
         // Each inserted row has at least a byte.
         let inserted = positions(input, self.slots.len() + input.0.len())?;
         let total = self.slots.len() + inserted.len();
+        if total > MAX_ROWS {
+            return None;
+        }
         let mut old = std::mem::take(&mut self.slots).into_iter();
         let mut inserted = inserted.into_iter().peekable();
         for at in 0..total {
             if inserted.next_if_eq(&at).is_some() {
                 let length = input.size()?;
                 let head = serde_json::from_slice(input.bytes(length)?).ok()?;
-                self.slots.push(self.slot(head));
+                self.slots.push(RowSlot { length, ..self.slot(head) });
             } else {
                 self.slots.push(old.next()?);
             }
         }
-        Some(())
+        let heads: usize = self.slots.iter().map(|slot| slot.length).sum();
+        (heads <= MAX_HEADS).then_some(())
     }
 
     fn decode_values(&mut self, input: &mut Input<'_>) -> Option<()> {

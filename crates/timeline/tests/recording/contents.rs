@@ -312,3 +312,48 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_file_damaged_at_its_start_plays_from_the_next_segment() {
+    let frames = frames(2, 300);
+    let good = encode(&frames, &origin()).unwrap();
+    for damaged in [0..1, 0..64, 12..16, 40..44, 0..3000] {
+        let mut bytes = good.clone();
+        bytes[damaged.clone()].fill(0xff);
+        let read = read(&bytes).unwrap();
+        assert_eq!(read.last().map(|frame| frame.at_ms), frames.last().map(|frame| frame.at_ms));
+        assert_eq!(read.len(), 180, "{damaged:?}");
+    }
+}
+
+#[test]
+fn pipes_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("0000000001.cpuwarden");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let error = Recording::open(&pipe).err().unwrap();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+    let good = encode(frames(2, 3), &origin()).unwrap();
+    fs::write(dir.path().join("0000000002.cpuwarden"), good).unwrap();
+    let recording = Recording::open(dir.path()).unwrap();
+    assert_eq!((recording.times().len(), recording.notes()[0].path.clone()), (3, pipe));
+}
+
+#[test]
+fn a_clock_that_was_once_in_1970_hides_nothing() {
+    let mut frames = frames(2, 10);
+    frames[4].at_ms = 5000;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("recording");
+    fs::write(&path, encode(&frames, &origin()).unwrap()).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let second = |number: u64| START_MS + 1000 * number;
+    assert_eq!(recording.position(second(3)), 2, "before the wrong clock");
+    assert_eq!(recording.position(second(8)), 7, "after it");
+    assert_eq!(recording.position(6000), 4);
+    assert_eq!((recording.span(), recording.last_ms()), ((5000, second(10)), second(10)));
+    assert_eq!(
+        [5000, second(4)].map(|at| recording.next_after(at)),
+        [Some(second(1)), Some(second(6))]
+    );
+}

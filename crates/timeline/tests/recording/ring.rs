@@ -67,6 +67,22 @@ fn other_files_in_the_directory_are_left_alone() {
 }
 
 #[test]
+fn foreign_files_with_the_name_of_a_segment_stop_no_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::new(2);
+    fs::write(dir.path().join(format!("{}.cpuwarden", u64::MAX)), "").unwrap();
+    fs::write(dir.path().join("1000000000000000.cpuwarden"), "").unwrap();
+    let pipe = dir.path().join("0000000001.cpuwarden");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for round in 1..=3 {
+        let mut ring = Ring::open(dir.path(), LEAST_SIZE, origin()).unwrap();
+        record(&mut ring, &mut node, 2);
+        assert_eq!(Recording::open(dir.path()).unwrap().times().len(), 2 * round);
+    }
+    assert!(pipe.exists(), "it is not ours");
+}
+
+#[test]
 fn a_second_recorder_is_rejected_until_the_first_ends() {
     let dir = tempfile::tempdir().unwrap();
     let ring = Ring::open(dir.path(), LEAST_SIZE, origin()).unwrap();

@@ -6,6 +6,7 @@ mod emulated;
 mod labels;
 mod loads;
 mod pinned;
+mod restarts;
 mod server;
 
 use std::thread::sleep;
