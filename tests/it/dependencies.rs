@@ -60,7 +60,7 @@ fn fixed_libraries_are_in_the_product() {
 
 /// Crates that know the place of the node's `/proc`: they open its files, or give it to one of these
 /// that does. The binary configures them.
-const KNOW_PROC: [&str; 8] = [
+const KNOW_PROC: [&str; 9] = [
     "advisor",
     "cgroupfs",
     "cpuwarden",
@@ -68,6 +68,7 @@ const KNOW_PROC: [&str; 8] = [
     "pinning",
     "runtimes",
     "sampler",
+    "state-dir",
     "yielding",
 ];
 

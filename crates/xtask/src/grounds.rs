@@ -39,7 +39,7 @@ pub const KERNEL_TESTS: &[KernelTests] = &[
     ),
     tests("kernel::accounting::a_recreated_", HOST_AND_61, "v1 has a cgroup in each hierarchy"),
     tests("kernel::accounting::a_storm_", ONLY_61, "the agent's memory and descriptors"),
-    tests("kernel::accounting::user_and_system_", HOST_AND_61, "v1 cuts the times to 10 ms"),
+    tests("kernel::accounting::a_restarted_", HOST_AND_61, "v1 cuts the times to 10 ms"),
     tests("kernel::advice::", ONLY_61, "a rule of the agent"),
     tests("kernel::agent::", HOST_AND_61, "v1 has other files, and a cgroup in each hierarchy"),
     tests("kernel::agent::a_quota_", EVERYWHERE, "6.12 has `cpu.stat.local`"),
