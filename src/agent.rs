@@ -24,12 +24,13 @@ use yielding::Resizes;
 
 use crate::check::{Checked, check};
 use crate::claims::Claims;
-use crate::config::{ActingMode, Config, NriMode};
+use crate::config::{Config, NriMode};
 use crate::exit::Failure;
 use crate::parts::RunningParts;
 use crate::status::Status;
 use crate::ui::History;
 use crate::{condition, interference, recorder, sampling, trace};
+use state_dir::ActingMode;
 
 /// The running agent. When it is dropped, its parts stop; pinned pods stay as they are, and settings
 /// of best-effort pods are restored.

@@ -10,14 +10,15 @@ use colocation::Settings;
 use pinning::Exclusive;
 use reporting::ColocationReporter;
 use snapshot::{NodeSnapshot, Published};
+use state_dir::ActingMode;
 use state_dir::DrainRequest;
 use timeline::Timeline;
 use watchdog::errors::chain;
 use watchdog::{JoinedThread, Part};
-use yielding::{ActorConfig, BurstSettings, Error, Inputs, Resizes, Switch};
+use yielding::{ActorConfig, BurstSettings, Error, Inputs, Resizes};
 
 use crate::agent::Shared;
-use crate::config::{ActingMode, Config, PinningMode};
+use crate::config::Config;
 use crate::exit::Failure;
 
 /// Pause between attempts to restore what a crashed agent left, where the actor does not.
@@ -37,12 +38,12 @@ pub(crate) fn start(
     let actor = ActorConfig { resizes: shared.resizes.clone(), ..actor_config(config, hierarchy) };
     let is_restored = restore_leftovers(&actor);
     let mut threads = Vec::new();
-    let is_enforcing = [actor.best_effort, actor.burst].contains(&Switch::Enforce);
+    let is_enforcing = [actor.best_effort, actor.burst].contains(&ActingMode::Enforce);
     if !is_restored && !is_enforcing {
         let restoring = yielding::keep_restoring(actor.clone(), RESTORE_INTERVAL, log_restored);
         threads.push(restoring.context("cannot start the thread that restores settings of pods")?);
     }
-    if actor.best_effort == Switch::Off && actor.burst == Switch::Off {
+    if actor.best_effort == ActingMode::Off && actor.burst == ActingMode::Off {
         return Ok(threads);
     }
     let request = DrainRequest::of(&actor.state_dir);
@@ -52,7 +53,7 @@ pub(crate) fn start(
     }
     let (pods, published, actor_of) = (pods.clone(), published.clone(), actor.clone());
     let inputs = move || {
-        let bursts = actor_of.burst != Switch::Off;
+        let bursts = actor_of.burst != ActingMode::Off;
         pods.is_known().then(|| {
             let ActorConfig { state_dir, proc_root, .. } = &actor_of;
             let exclusive = Exclusive::read(pods.exclusive_cpus(), state_dir, proc_root);
@@ -137,8 +138,8 @@ fn log_restored(restored: Result<usize, Error>) {
 fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
     let options = &config.options;
     ActorConfig {
-        best_effort: switch(options.best_effort),
-        burst: switch(options.burst),
+        best_effort: options.best_effort,
+        burst: options.burst,
         hierarchy: hierarchy.clone(),
         proc_root: options.proc_root.clone(),
         sys_root: options.sys_root.clone(),
@@ -146,7 +147,7 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
         settings: Settings {
             floor_cpus: options.best_effort_floor,
             // Pinning owns the cpusets of all pods.
-            can_move: options.pinning != PinningMode::Enforce,
+            can_move: options.pinning != ActingMode::Enforce,
             can_idle: yielding::has_idle(hierarchy),
             ..Settings::default()
         },
@@ -157,13 +158,5 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
         },
         reserved: config.pinning.reserved.clone(),
         resizes: Resizes::default(),
-    }
-}
-
-const fn switch(mode: ActingMode) -> Switch {
-    match mode {
-        ActingMode::Off => Switch::Off,
-        ActingMode::Observe => Switch::Observe,
-        ActingMode::Enforce => Switch::Enforce,
     }
 }

@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
-use apiserver::{ApiServerConnection, ConfigError};
 use cgroupfs::{Hierarchy, node};
 use endpoint::Identity;
+use tls_client::apiserver::{ApiServerConnection, ConfigError};
 use watchdog::errors::chain;
 
-use crate::config::{Config, PinningMode};
+use crate::config::Config;
 use crate::exit::Failure;
+use state_dir::ActingMode;
 
 /// Default minimum number of CPUs in the shared pool, also on small machines.
 const SMALL_FLOOR: usize = 2;
@@ -96,7 +97,7 @@ fn check_cpus(config: &Config) -> Result<(), Failure> {
         return Err(Failure::config(text));
     }
     let floor = pinning.settings.share_floor;
-    if config.options.pinning != PinningMode::Off && floor > SMALL_FLOOR && floor > possible.len() {
+    if config.options.pinning != ActingMode::Off && floor > SMALL_FLOOR && floor > possible.len() {
         let text = format!(
             "--share-floor: {floor} exceeds the {} CPUs of this machine; lower it",
             possible.len()

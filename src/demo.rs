@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use demo::{DemoArgs, DemoView, Kubelet, Stage, Table};
-use pod_sources::Pods;
+use metrics::catalogue::Preset;
+use pod_sources::{PodSource, Pods};
 use top::{App, Look, Signals, show};
 
 use crate::agent::Agent;
-use crate::config::{Config, MetricsPreset, Options, PodSourceName, UiMode};
+use crate::config::{Config, Options, UiMode};
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter, LogFormat};
 use crate::run;
@@ -96,11 +97,11 @@ async fn show_agent(
 fn config(args: &DemoArgs, stage: &Stage, kubelet: &Kubelet) -> Result<Config, Failure> {
     let mut config = Config::resolve(Options {
         listen: args.free_address(),
-        metrics: MetricsPreset::Full,
+        metrics: Preset::Full,
         // Its history is the view's.
         ui: UiMode::On,
         kubepods: Some(stage.kubepods()),
-        pod_source: PodSourceName::Kubelet,
+        pod_source: PodSource::Kubelet,
         kubelet_url: kubelet.url(),
         kubelet_ca_file: Some(kubelet.ca_file()),
         kubelet_token_file: Some(kubelet.token_file()),

@@ -5,16 +5,17 @@ use std::process::ExitCode;
 
 use api::DoctorReport;
 use creation::variables;
-use node_commands::doctor::{self, Acting};
+use node_commands::doctor;
 use pod_sources::ConfigError;
 use watchdog::errors::chain;
 
 use crate::agent::online_cpus;
 use crate::cli::DoctorArgs;
-use crate::config::{ActingMode, Config, NriMode, PinningMode, SchedTraceMode};
+use crate::config::{Config, NriMode, SchedTraceMode};
 use crate::exit::Failure;
 use crate::run;
 use crate::sampling::sampler_config;
+use state_dir::ActingMode;
 
 /// Examines the node and prints the findings.
 ///
@@ -55,20 +56,12 @@ fn options(config: &Config) -> doctor::Options {
         kubepods: config.options.kubepods.clone(),
         pods: config.pods.clone(),
         trace_budget: is_traced.then_some(config.options.sched_trace_budget),
-        enforces: config.options.pinning == PinningMode::Enforce,
-        best_effort: acting(config.options.best_effort),
-        burst: acting(config.options.burst),
+        enforces: config.options.pinning == ActingMode::Enforce,
+        best_effort: config.options.best_effort,
+        burst: config.options.burst,
         cpu_manager_state: config.options.cpu_manager_state.clone(),
         state_dir: config.options.state_dir.clone(),
         owner_namespaces: config.pinning.owner_namespaces.clone(),
         nri_socket: (config.options.nri == NriMode::On).then(|| config.options.nri_socket.clone()),
-    }
-}
-
-const fn acting(mode: ActingMode) -> Acting {
-    match mode {
-        ActingMode::Off => Acting::Off,
-        ActingMode::Observe => Acting::Observe,
-        ActingMode::Enforce => Acting::Enforce,
     }
 }

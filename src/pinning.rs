@@ -18,9 +18,10 @@ use watchdog::errors::chain;
 use crate::agent::Shared;
 use crate::check::{check_machine, hierarchy};
 use crate::cli::{DrainArgs, JsonArgs};
-use crate::config::{Config, NriMode, PinningMode};
+use crate::config::{Config, NriMode};
 use crate::exit::Failure;
 use crate::output;
+use state_dir::ActingMode;
 
 /// Maximum number of descriptors: two per cgroup of 250 pods with two containers and a sandbox.
 const MAX_DESCRIPTORS: u64 = 2000;
@@ -45,7 +46,7 @@ fn node_pods(pods: Pods) -> impl FnMut() -> Option<NodePods> {
 /// No descriptor is left.
 pub(crate) fn admission(config: &Config) -> anyhow::Result<Option<Admission>> {
     let options = &config.options;
-    if options.nri == NriMode::Off || options.pinning != PinningMode::Enforce {
+    if options.nri == NriMode::Off || options.pinning != ActingMode::Enforce {
         return Ok(None);
     }
     let admission = Admission::new(options.sample_interval.0);
@@ -61,7 +62,7 @@ pub(crate) fn start(
     admission: Option<Admission>,
 ) -> Result<Option<PinningThread>, Failure> {
     let Shared { config, tree, hierarchy, pods, metrics, watchdog, events, .. } = shared;
-    if config.options.pinning == PinningMode::Off {
+    if config.options.pinning == ActingMode::Off {
         return Ok(None);
     }
     let watch = || -> pod_sources::Beat {
@@ -86,8 +87,8 @@ pub(crate) fn start(
 /// Number of descriptors that pinning may keep open; the sampler has the rest.
 pub(crate) fn descriptors(config: &Config, soft_limit: u64) -> u64 {
     match config.options.pinning {
-        PinningMode::Off => 0,
-        PinningMode::Observe | PinningMode::Enforce => {
+        ActingMode::Off => 0,
+        ActingMode::Observe | ActingMode::Enforce => {
             (soft_limit.min(config.options.max_open_files) / 4).min(MAX_DESCRIPTORS)
         }
     }
@@ -108,7 +109,7 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
     let pinning = &config.pinning;
     let descriptors = descriptors(config, cgroupfs::raise_descriptor_limit().soft);
     PinnerConfig {
-        enforce: config.options.pinning == PinningMode::Enforce,
+        enforce: config.options.pinning == ActingMode::Enforce,
         node: node_config(config, hierarchy.clone()),
         owner_namespaces: pinning.owner_namespaces.clone(),
         reconcile_interval: config.reconcile_interval,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
-use kernel_text::WeightRule;
 use sampler::{DescriptorBudget, SamplerConfig};
 
-use crate::config::{Config, PinningMode, WeightRuleName};
+use crate::config::Config;
+use state_dir::ActingMode;
 
 /// Number of descriptors for 250 pods with two containers: up to 14 files per container, three per
 /// pod, and some spare.
@@ -34,10 +34,7 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
         reconcile_interval: config.reconcile_interval,
         descriptors: DescriptorBudget::from_limit(limit.soft.saturating_sub(pinning))
             .at_most(config.options.max_open_files - pinning),
-        weight_rule: match config.options.weight_rule {
-            WeightRuleName::Linear => WeightRule::Linear,
-            WeightRuleName::Quadratic => WeightRule::Quadratic,
-        },
+        weight_rule: config.options.weight_rule,
     }
 }
 
@@ -47,7 +44,7 @@ pub(crate) fn tree(config: &Config, hierarchy: &Hierarchy) -> Arc<KubepodsTree> 
         named_roots: config.options.kubepods.iter().cloned().collect(),
         // Pinning does not write beside another kubelet with running pods. If cpuset is another
         // hierarchy, it has a tree of its own.
-        other_roots: config.options.pinning != PinningMode::Off
+        other_roots: config.options.pinning != ActingMode::Off
             && hierarchy.cpuset.as_ref() == Some(&hierarchy.cpu),
         reports: true,
     };

@@ -1,8 +1,8 @@
 //! Families of metrics on the page: the preset, and those that are switched one by one.
 
-use metrics::catalogue::{Preset, Selection};
+use metrics::catalogue::Selection;
 
-use super::{MetricsPreset, Options};
+use super::Options;
 use crate::exit::Failure;
 
 /// Selects the families that the options name.
@@ -10,11 +10,7 @@ use crate::exit::Failure;
 /// # Errors
 /// A name that no metric has, or one that is both enabled and disabled.
 pub(super) fn selection(options: &Options) -> Result<Selection, Failure> {
-    let mut selection = Selection::preset(match options.metrics {
-        MetricsPreset::Lean => Preset::Lean,
-        MetricsPreset::Standard => Preset::Standard,
-        MetricsPreset::Full => Preset::Full,
-    });
+    let mut selection = Selection::preset(options.metrics);
     let (enable, disable) = (options.metrics_enable.as_deref(), options.metrics_disable.as_deref());
     for (flag, list, on) in
         [("--metrics-enable", enable, true), ("--metrics-disable", disable, false)]
@@ -42,6 +38,8 @@ fn names(list: Option<&str>) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use metrics::catalogue::Preset;
+
     use super::*;
 
     fn resolve(yaml: &str) -> Result<Selection, Failure> {

@@ -1,6 +1,7 @@
 //! Configuration: the options (flags over environment over file over defaults), and what follows
 //! from them.
 
+mod choice;
 mod families;
 mod injection;
 mod modes;
@@ -19,10 +20,7 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 
 pub(crate) use console::{ByteSize, HumanDuration};
-pub(crate) use modes::{
-    ActingMode, MetricsPreset, NriMode, PinningMode, PodSourceName, SchedTraceMode, UiMode,
-    WeightRuleName,
-};
+pub(crate) use modes::{NriMode, SchedTraceMode, UiMode};
 pub(crate) use options::{Options, augment};
 pub(crate) use range::Within;
 pub(crate) use record_dir::{RECORDING_SIZE, RecordDir};
@@ -67,6 +65,8 @@ fn without_nulls(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pod_sources::PodSource;
+
     use super::*;
 
     fn file(text: &str) -> Result<Options, Failure> {
@@ -81,7 +81,7 @@ mod tests {
         let options =
             file("sampleInterval: 250ms\nlisten: 127.0.0.1:1\npodSource: readonly\n").unwrap();
         assert_eq!(options.sample_interval.0.as_millis(), 250);
-        assert_eq!(options.pod_source, PodSourceName::ReadOnly);
+        assert_eq!(options.pod_source, PodSource::ReadOnly);
     }
 
     #[test]

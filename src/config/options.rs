@@ -11,13 +11,15 @@ use clap::builder::{OsStr, Resettable};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches as _};
 use console::log::LogFormat;
 use creation::variables::InjectProfile;
-use placement::{Authorization, Profile};
+use kernel_text::WeightRule;
+use metrics::catalogue::Preset;
+use placement::{Authorization, NumaStrategy, Profile};
+use pod_sources::PodSource;
 use serde::{Deserialize, Serialize};
+use state_dir::ActingMode;
 
-use super::modes::{
-    ActingMode, InjectEnvMode, MetricsPreset, NriMode, NumaStrategyName, PinningMode,
-    PodSourceName, SchedTraceMode, UiMode, WeightRuleName,
-};
+use super::choice;
+use super::modes::{InjectEnvMode, NriMode, SchedTraceMode, UiMode};
 use super::range::Within as _;
 use super::record_dir::RECORDING_SIZE;
 use super::sources::variable;
@@ -34,7 +36,9 @@ pub(crate) struct Options {
     pub(crate) listen: SocketAddr,
     /// Amount of metrics per container
     #[arg(long, help_heading = "Server", value_name = "PRESET", default_value = "standard")]
-    pub(crate) metrics: MetricsPreset,
+    #[arg(value_parser = choice::parser::<Preset>())]
+    #[serde(with = "choice")]
+    pub(crate) metrics: Preset,
     /// Metrics to export in addition to the preset, with all their series: names of the metrics
     /// reference, separated by commas, e.g. container_threads [default: none]
     #[arg(long, help_heading = "Server", value_name = "NAMES")]
@@ -134,7 +138,9 @@ pub(crate) struct Options {
     /// On v2 the agent derives the rule from containers with a known CPU request and uses this
     /// option until it has found one
     #[arg(long, help_heading = "Sampling", value_name = "RULE", default_value = "linear")]
-    pub(crate) weight_rule: WeightRuleName,
+    #[arg(value_parser = choice::parser::<WeightRule>())]
+    #[serde(with = "choice")]
+    pub(crate) weight_rule: WeightRule,
 
     /// Trace waits by cause with an eBPF program on every context switch
     #[arg(long, help_heading = "Waits", value_name = "MODE", default_value = "auto")]
@@ -151,7 +157,9 @@ pub(crate) struct Options {
 
     /// Source of pod names
     #[arg(long, help_heading = "Pods", value_name = "SOURCE", default_value = "auto")]
-    pub(crate) pod_source: PodSourceName,
+    #[arg(value_parser = choice::parser::<PodSource>())]
+    #[serde(with = "choice")]
+    pub(crate) pod_source: PodSource,
     /// The kubelet's HTTPS port
     #[arg(
         long,
@@ -226,7 +234,9 @@ pub(crate) struct Options {
 
     /// Exclusive CPUs for pods that request them: off, observe (plan and report only) or enforce
     #[arg(long, help_heading = "Pinning", value_name = "MODE", default_value = "off")]
-    pub(crate) pinning: PinningMode,
+    #[arg(value_parser = choice::parser::<ActingMode>())]
+    #[serde(with = "choice")]
+    pub(crate) pinning: ActingMode,
     /// CPUs that are never assigned to pods as exclusive CPUs, e.g. 0-1 [default: none]
     #[arg(long, help_heading = "Pinning", value_name = "CPUS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -247,7 +257,9 @@ pub(crate) struct Options {
         value_name = "STRATEGY",
         default_value = "most-allocated"
     )]
-    pub(crate) numa_strategy: NumaStrategyName,
+    #[arg(value_parser = choice::parser::<NumaStrategy>())]
+    #[serde(with = "choice")]
+    pub(crate) numa_strategy: NumaStrategy,
     /// Honor the annotation resource-status: every author of a pod can then claim any free CPU
     #[arg(long, help_heading = "Pinning")]
     pub(crate) trust_resource_status: bool,
@@ -305,6 +317,8 @@ pub(crate) struct Options {
     /// Make best-effort pods yield CPU while latency-sensitive pods wait for them: off, observe
     /// (decide and report only) or enforce
     #[arg(long, help_heading = "Co-location", value_name = "MODE", default_value = "off")]
+    #[arg(value_parser = choice::parser::<ActingMode>())]
+    #[serde(with = "choice")]
     pub(crate) best_effort: ActingMode,
     /// Minimum number of CPUs that best-effort pods keep
     #[arg(long, help_heading = "Co-location", value_name = "N", default_value = "2")]
@@ -313,6 +327,8 @@ pub(crate) struct Options {
     /// Let CPU limits burst (cpu.max.burst) where the container's own quota throttles short peaks:
     /// off, observe (decide and report only) or enforce
     #[arg(long, help_heading = "Co-location", value_name = "MODE", default_value = "off")]
+    #[arg(value_parser = choice::parser::<ActingMode>())]
+    #[serde(with = "choice")]
     pub(crate) burst: ActingMode,
     /// Maximum burst, percent of the quota: a limit can be lowered in place down to this part of
     /// itself without a delay

@@ -1,11 +1,10 @@
 //! Meaning of the pinning options.
 
 use kernel_text::CpuSet;
-use placement::{NumaStrategy, Profiles, Settings};
+use placement::{Profiles, Settings};
 use watchdog::errors::chain;
 
 use super::Options;
-use super::modes::NumaStrategyName;
 use crate::exit::Failure;
 
 /// Configuration of pinning, where it is not simply an option.
@@ -30,11 +29,7 @@ impl PinningConfig {
         })?;
         let settings = Settings {
             share_floor: options.share_floor,
-            strategy: match options.numa_strategy {
-                NumaStrategyName::MostAllocated => NumaStrategy::MostAllocated,
-                NumaStrategyName::LeastAllocated => NumaStrategy::LeastAllocated,
-                NumaStrategyName::DistributeEvenly => NumaStrategy::DistributeEvenly,
-            },
+            strategy: options.numa_strategy,
             trust_resource_status: options.trust_resource_status,
             best_effort_cpus: options.best_effort_cpus,
             authorization: options.authorization.clone(),
@@ -62,7 +57,7 @@ impl PinningConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PinningMode;
+    use state_dir::ActingMode;
 
     fn resolve(yaml: &str) -> Result<PinningConfig, String> {
         PinningConfig::resolve(&serde_saphyr::from_str(yaml).unwrap())
@@ -71,7 +66,7 @@ mod tests {
 
     #[test]
     fn pinning_is_off_by_default() {
-        assert_eq!(Options::default().pinning, PinningMode::Off);
+        assert_eq!(Options::default().pinning, ActingMode::Off);
         let config = resolve("{}").unwrap();
         assert_eq!(config.settings.share_floor, 2);
         assert!(!config.settings.trust_resource_status && config.reserved.is_empty());

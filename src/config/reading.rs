@@ -35,7 +35,9 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{ActingMode, NriMode, PinningMode};
+    use state_dir::ActingMode;
+
+    use crate::config::NriMode;
 
     fn resolve(yaml: &str) -> Config {
         Config::resolve(serde_saphyr::from_str(yaml).unwrap()).unwrap()
@@ -44,7 +46,7 @@ mod tests {
     #[test]
     fn the_defaults_do_not_act() {
         let options = Options::default();
-        assert_eq!((options.pinning, options.nri), (PinningMode::Off, NriMode::Off));
+        assert_eq!((options.pinning, options.nri), (ActingMode::Off, NriMode::Off));
         assert_eq!((options.best_effort, options.burst), (ActingMode::Off, ActingMode::Off));
         assert!(!options.events && !options.node_condition && options.record.is_none());
     }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use apiserver::ApiServerConfig;
 use console::log::LogFilter;
 use creation::variables::InjectionRules;
 use endpoint::TlsFiles;
 use metrics::catalogue::Selection;
-use pod_sources::{ClientCertificate, KubeletConfig, PodConfig, PodService, PodSource};
+use pod_sources::{ClientCertificate, KubeletConfig, PodConfig, PodService};
+use tls_client::apiserver::ApiServerConfig;
 use watchdog::errors::chain;
 
 use super::families::selection;
@@ -16,7 +16,7 @@ use super::injection;
 use super::pinning::PinningConfig;
 use super::record_dir::DEFAULT_RECORD_SIZE;
 use super::values::{check_each, check_values};
-use super::{ByteSize, HumanDuration, Options, PodSourceName};
+use super::{ByteSize, HumanDuration, Options};
 use crate::exit::Failure;
 
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(30);
@@ -116,7 +116,7 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
         .iter()
         .flat_map(|profile| profile.selector.match_labels.keys().map(String::as_str));
     Ok(PodConfig {
-        source: source(options.pod_source),
+        source: options.pod_source,
         node_name: options.node_name.clone().or_else(host_name),
         kubelet: KubeletConfig {
             url: options.kubelet_url.clone(),
@@ -174,24 +174,15 @@ fn host_name() -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-fn source(name: PodSourceName) -> PodSource {
-    match name {
-        PodSourceName::Auto => PodSource::Auto,
-        PodSourceName::Kubelet => PodSource::Kubelet,
-        PodSourceName::PodsApi => PodSource::PodsApi,
-        PodSourceName::ReadOnly => PodSource::ReadOnly,
-        PodSourceName::ApiServer => PodSource::ApiServer,
-        PodSourceName::None => PodSource::None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use pod_sources::PodSource;
+
     use super::*;
     use crate::config::sources::flag;
 
     fn none() -> Options {
-        Options { pod_source: PodSourceName::None, ..Options::default() }
+        Options { pod_source: PodSource::None, ..Options::default() }
     }
 
     fn refused(options: Options) -> String {
@@ -210,7 +201,7 @@ mod tests {
     fn the_size_after_the_comma_is_that_of_the_recording() {
         let resolve = |yaml: &str| {
             let options: Options = serde_saphyr::from_str(yaml).unwrap();
-            Config::resolve(Options { pod_source: PodSourceName::None, ..options })
+            Config::resolve(Options { pod_source: PodSource::None, ..options })
         };
         let config = resolve("record: /a,2MiB").unwrap();
         assert_eq!(config.record, Some(("/a".into(), ByteSize(2 << 20))));
@@ -291,7 +282,7 @@ mod tests {
     fn labels_that_permissions_select_by_are_kept() {
         let yaml = "authorization: {classes: {LSE: [{matchLabels: {tier: web}}]}}";
         let options =
-            Options { pod_source: PodSourceName::None, ..serde_saphyr::from_str(yaml).unwrap() };
+            Options { pod_source: PodSource::None, ..serde_saphyr::from_str(yaml).unwrap() };
         assert!(pod_config(&options).unwrap().label_keys.contains("tier"));
     }
 

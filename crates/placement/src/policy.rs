@@ -38,6 +38,11 @@ pub enum NumaStrategy {
     DistributeEvenly,
 }
 
+impl NumaStrategy {
+    /// All strategies.
+    pub const ALL: [Self; 3] = [Self::MostAllocated, Self::LeastAllocated, Self::DistributeEvenly];
+}
+
 /// A bind policy with its strictness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Bind {

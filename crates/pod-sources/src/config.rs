@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use apiserver::ApiServerConfig;
 use kubepods::LabelKeys;
 use tls_client::SettingError;
+use tls_client::apiserver::ApiServerConfig;
 
 /// Serving certificates of kubelets in clusters that issue none: the kubelet's own, and k3s's.
 /// Neither file contains a key.
@@ -41,6 +41,12 @@ pub enum PodSource {
     ApiServer,
     /// No names: cgroups are identified by their path only.
     None,
+}
+
+impl PodSource {
+    /// All values.
+    pub const ALL: [Self; 6] =
+        [Self::Auto, Self::Kubelet, Self::PodsApi, Self::ReadOnly, Self::ApiServer, Self::None];
 }
 
 /// Configuration of the pod sources.
@@ -195,13 +201,13 @@ pub enum ConfigError {
     },
 }
 
-impl From<apiserver::ConfigError> for ConfigError {
-    fn from(error: apiserver::ConfigError) -> Self {
+impl From<tls_client::apiserver::ConfigError> for ConfigError {
+    fn from(error: tls_client::apiserver::ConfigError) -> Self {
         match error {
-            apiserver::ConfigError::Missing { setting } => {
+            tls_client::apiserver::ConfigError::Missing { setting } => {
                 Self::Missing { source_name: "apiserver", setting }
             }
-            apiserver::ConfigError::Setting(error) => Self::Setting(error),
+            tls_client::apiserver::ConfigError::Setting(error) => Self::Setting(error),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Locks, the drain request, and the checkpoints with the original values, which are in files that
 //! are replaced as a whole. Also the pauses after too many conflicts.
 
+mod acting_mode;
 mod checked_file;
 mod drain_request;
 mod error;
@@ -12,6 +13,7 @@ mod pause;
 mod pinning_checkpoint;
 mod yielding_checkpoint;
 
+pub use acting_mode::ActingMode;
 pub use checked_file::CheckedFile;
 pub use drain_request::DrainRequest;
 pub use error::{Error, Result};

@@ -1,6 +1,8 @@
-//! Trust in an HTTPS server and bearer tokens, from files and settings, with their renewal. Opens no
-//! connection.
+//! Trust in an HTTPS server and bearer tokens, from files and settings, with their renewal. With the
+//! feature `apiserver` also the connection to the API server; nothing else here opens one.
 
+#[cfg(feature = "apiserver")]
+pub mod apiserver;
 mod file_stamp;
 mod settings;
 mod token;

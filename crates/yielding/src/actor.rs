@@ -9,10 +9,11 @@ use crate::Error;
 use crate::best_effort::{BestEffortReport, Yielding};
 use crate::budget::{Node, UsageMeter};
 use crate::burst::{BurstReport, Bursts};
-use crate::config::{ActorConfig, Feature, Switch};
+use crate::config::{ActorConfig, Feature};
 use crate::inputs::Inputs;
 use crate::mode::Mode;
 use crate::writer::{AllWrites, Pass, RequiredValues, Writer};
+use state_dir::ActingMode;
 
 /// Result of one pass.
 #[derive(Debug)]
@@ -59,14 +60,14 @@ impl Actor {
             |row| best_effort.contains(&row.identity.namespace, &row.identity.pod),
         );
         let mut wanted = RequiredValues::new();
-        let mut yielded = (config.best_effort != Switch::Off).then(|| {
+        let mut yielded = (config.best_effort != ActingMode::Off).then(|| {
             let mode = self.writer.mode(config, Feature::BestEffort, now, inputs.draining);
             let (report, more) =
                 self.yielding.pass(config, now, inputs, &best_effort, &cpus, &usage, mode);
             wanted.extend(more);
             report
         });
-        let mut burst = (config.burst != Switch::Off).then(|| {
+        let mut burst = (config.burst != ActingMode::Off).then(|| {
             let mode = self.writer.mode(config, Feature::Burst, now, inputs.draining);
             let (report, more) = self.bursts.pass(config, inputs, mode);
             wanted.extend(more);

@@ -5,31 +5,9 @@ use std::path::PathBuf;
 use cgroupfs::{Hierarchy, node};
 use colocation::{BurstLimits, Settings};
 use kernel_text::CpuSet;
-use state_dir::Setting;
+use state_dir::{ActingMode, Setting};
 
 use crate::resize::Resizes;
-
-/// Value of `--best-effort` or `--burst`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Switch {
-    /// The feature is off.
-    #[default]
-    Off,
-    /// The feature decides and reports, and writes nothing.
-    Observe,
-    /// The feature writes its decisions to cgroups.
-    Enforce,
-}
-
-impl Switch {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        }
-    }
-}
 
 /// A feature of this crate. Each has its own mode; they share the checkpoint and the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,9 +57,9 @@ impl Default for BurstSettings {
 #[derive(Debug, Clone)]
 pub struct ActorConfig {
     /// Best-effort pods that yield.
-    pub best_effort: Switch,
+    pub best_effort: ActingMode,
     /// CPU limits that burst.
-    pub burst: Switch,
+    pub burst: ActingMode,
     /// Cgroup mounts.
     pub hierarchy: Hierarchy,
     /// The node's `/proc`.
@@ -102,7 +80,7 @@ pub struct ActorConfig {
 }
 
 impl ActorConfig {
-    pub(crate) const fn switch(&self, feature: Feature) -> Switch {
+    pub(crate) const fn switch(&self, feature: Feature) -> ActingMode {
         match feature {
             Feature::BestEffort => self.best_effort,
             Feature::Burst => self.burst,

@@ -31,7 +31,7 @@ mod writer;
 pub use actor::{Actor, Report};
 pub use best_effort::{BestEffortReport, has_idle};
 pub use burst::{BurstChange, BurstReport, Bursting, has_burst};
-pub use config::{ActorConfig, BurstSettings, Feature, Switch};
+pub use config::{ActorConfig, BurstSettings, Feature};
 pub use error::{Error, Result};
 pub use inputs::Inputs;
 pub use mode::{Mode, Why};

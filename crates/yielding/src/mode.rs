@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::config::{Feature, Switch};
+use state_dir::ActingMode;
+
+use crate::config::Feature;
 
 /// Whether a feature writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     /// Configured: `--burst=observe`.
-    Configured(Feature, Switch),
+    Configured(Feature, ActingMode),
     /// A drain is requested.
     Drained,
     /// A pause after too many conflicts with another program.
@@ -32,7 +34,7 @@ impl fmt::Display for Why {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Configured(feature, switch) => {
-                write!(out, "{}={}", feature.option(), switch.name())
+                write!(out, "{}={}", feature.option(), switch.as_str())
             }
             Self::Drained => out.write_str("a drain is requested"),
             Self::Paused => out.write_str("another agent writes the same cgroups"),

@@ -6,7 +6,9 @@ use cgroupfs::Hierarchy;
 use colocation::Settings;
 use kernel_text::{CgroupVersion, CpuSet};
 
-use crate::config::{ActorConfig, BurstSettings, Switch};
+use state_dir::ActingMode;
+
+use crate::config::{ActorConfig, BurstSettings};
 use crate::resize::Resizes;
 
 /// A hierarchy with the cpu controller alone.
@@ -18,8 +20,8 @@ pub(crate) fn hierarchy(version: CgroupVersion, cpu: &Path) -> Hierarchy {
 /// An actor on a v2 hierarchy of the cpu controller alone.
 pub(crate) fn config(cpu: &Path) -> ActorConfig {
     ActorConfig {
-        best_effort: Switch::Enforce,
-        burst: Switch::Enforce,
+        best_effort: ActingMode::Enforce,
+        burst: ActingMode::Enforce,
         hierarchy: hierarchy(CgroupVersion::V2, cpu),
         proc_root: cpu.join("proc"),
         sys_root: cpu.join("sys"),

@@ -6,12 +6,12 @@ use kernel_text::CgroupVersion;
 use rustix::fs::{Access, access};
 
 use super::examination::{Cgroups, Examination};
-use super::options::Acting;
+use state_dir::ActingMode;
 
 /// A feature and the setting that it needs.
 struct Need {
     check: &'static str,
-    acting: Acting,
+    acting: ActingMode,
     file: &'static str,
     since: &'static str,
     without: &'static str,
@@ -44,7 +44,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
 /// `None` if the feature is off, and without pods: only a cgroup below the mount has the settings.
 fn judge(need: &Need, cgroups: &Cgroups) -> Option<Finding> {
     let Need { check, acting, file, since, without } = need;
-    if *acting == Acting::Off {
+    if *acting == ActingMode::Off {
         return None;
     }
     let directories = cgroups.roots.iter().map(|root| cgroups.hierarchy.cpu.join(root));
@@ -53,11 +53,11 @@ fn judge(need: &Need, cgroups: &Cgroups) -> Option<Finding> {
     Some(match access(&path, Access::WRITE_OK) {
         _ if !path.exists() => Finding::lacking(check, format!("no {file}: {without}"))
             .remedy(format!("use a kernel with this setting: {since} or later")),
-        Err(error) if *acting == Acting::Enforce => {
+        Err(error) if *acting == ActingMode::Enforce => {
             Finding::lacking(check, format!("cannot write {}: {error}", path.display()))
                 .remedy("mount the host's /sys/fs/cgroup read-write, and run as root")
         }
-        _ if *acting == Acting::Enforce => {
+        _ if *acting == ActingMode::Enforce => {
             Finding::good(check, format!("the kernel has {file}, and it can be written"))
         }
         _ => Finding::good(check, format!("the kernel has {file}")),

@@ -20,7 +20,7 @@ use sampler::SamplerConfig;
 
 use examination::Examination;
 
-pub use options::{Acting, Options};
+pub use options::Options;
 
 /// Examines the node, with the sampler that `sampler` configures for its hierarchy, and the
 /// variables that `would_inject` gives for the containers of a pod. Must be called inside a tokio

@@ -3,17 +3,7 @@
 use std::path::PathBuf;
 
 use pod_sources::PodConfig;
-
-/// Whether a feature acts on pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Acting {
-    /// Off, and not examined.
-    Off,
-    /// Decides and reports only.
-    Observe,
-    /// Writes the settings of pods.
-    Enforce,
-}
+use state_dir::ActingMode;
 
 /// Options of the agent that the examination depends on.
 #[derive(Debug, Clone)]
@@ -33,9 +23,9 @@ pub struct Options {
     /// Whether the agent is to write cpusets.
     pub enforces: bool,
     /// Best-effort pods that yield.
-    pub best_effort: Acting,
+    pub best_effort: ActingMode,
     /// CPU limits that burst.
-    pub burst: Acting,
+    pub burst: ActingMode,
     /// State file of the kubelet's CPU manager.
     pub cpu_manager_state: PathBuf,
     /// Directory for the state of pinning.

@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use apiserver::ApiServerConnection;
 use arc_swap::ArcSwap;
 use kubepods::model::Pod;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
+use tls_client::apiserver::ApiServerConnection;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -317,7 +317,7 @@ impl Pods {
     pub fn apiserver(
         &self,
         config: &PodConfig,
-    ) -> Result<ApiServerConnection, apiserver::ConfigError> {
+    ) -> Result<ApiServerConnection, tls_client::apiserver::ConfigError> {
         ApiServerConnection::new(&config.apiserver, Arc::clone(&self.shared.apiserver_requests))
     }
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use apiserver::ApiServerConnection;
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
@@ -21,6 +20,7 @@ use kube::{Api, Client};
 use kubepods::model::Pod;
 use kubepods::wire::WirePod;
 use kubepods::{LabelKeys, from_wire};
+use tls_client::apiserver::ApiServerConnection;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{SourceError, Updates};

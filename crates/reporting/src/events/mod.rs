@@ -8,10 +8,10 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::ApiServerConnection;
 use colocation::{Step, Suggestion};
 use metrics::AgentMetrics;
 use pinning::{PassReport, PinningStatus};
+use tls_client::apiserver::ApiServerConnection;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use watchdog::{Beat, Part, Watchdog};
@@ -177,10 +177,10 @@ fn log_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
 mod tests {
     use std::time::Instant;
 
-    use apiserver::ApiServerConfig;
     use colocation::{Cause, Pair};
     use kubelet_stub::apiserver::ApiServerStub;
     use pinning::{Decision, PodOutcome};
+    use tls_client::apiserver::ApiServerConfig;
 
     use super::queue::CAPACITY;
     use super::*;

@@ -11,10 +11,10 @@ mod rule;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use apiserver::ApiServerConnection;
 use kube::Client;
 use metrics::AgentMetrics;
 use snapshot::{NodeSnapshot, PressureScope, Published};
+use tls_client::apiserver::ApiServerConnection;
 use tokio::task::JoinHandle;
 use watchdog::{Beat, Part, Watchdog};
 

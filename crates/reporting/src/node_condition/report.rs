@@ -108,8 +108,8 @@ fn condition(state: State, is_new: bool, now: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use apiserver::{ApiServerConfig, ApiServerConnection};
     use kubelet_stub::apiserver::ApiServerStub;
+    use tls_client::apiserver::{ApiServerConfig, ApiServerConnection};
 
     use super::*;
 

@@ -11,7 +11,7 @@ use kubepods::PodIndex;
 use state_dir::{Lock, Original, Setting, SettingKey, Written, YieldingCheckpoint};
 use watchdog::errors::chain;
 
-use crate::config::{ActorConfig, Feature, Switch};
+use crate::config::{ActorConfig, Feature};
 use crate::conflicts::Conflicts;
 use crate::mode::{Mode, Why};
 use crate::nested;
@@ -21,6 +21,7 @@ use crate::setting::burst::NO_BURST;
 use crate::setting::{Place, access};
 use crate::want::Want;
 use crate::{Error, Result};
+use state_dir::ActingMode;
 
 use order::{ValueChange, in_order};
 
@@ -121,7 +122,7 @@ impl Writer {
         draining: bool,
     ) -> Mode {
         let switch = config.switch(feature);
-        if switch != Switch::Enforce {
+        if switch != ActingMode::Enforce {
             return Mode::Observing(Why::Configured(feature, switch));
         }
         if draining {

@@ -12,8 +12,9 @@ use std::time::Duration;
 use colocation::{Settings, Step};
 use kernel_text::CgroupVersion;
 use kubepods::model::Resize;
+use state_dir::ActingMode;
 use state_dir::{Lock, Setting, Writer};
-use yielding::{Actor, ActorConfig, Feature, Mode, Switch, Why, keep_restoring, restore};
+use yielding::{Actor, ActorConfig, Feature, Mode, Why, keep_restoring, restore};
 
 use node::{BATCH, CART, Node, SPARK, container};
 
@@ -301,9 +302,12 @@ fn observing_decides_and_writes_nothing() {
     let mut node = Node::new(CgroupVersion::V2);
     let before = node.files();
     let mut actor =
-        Actor::new(ActorConfig { best_effort: Switch::Observe, ..node.config() }, node.start);
+        Actor::new(ActorConfig { best_effort: ActingMode::Observe, ..node.config() }, node.start);
     let report = node.reach(&mut actor, Step::Quota);
-    assert_eq!(report.mode, Mode::Observing(Why::Configured(Feature::BestEffort, Switch::Observe)));
+    assert_eq!(
+        report.mode,
+        Mode::Observing(Why::Configured(Feature::BestEffort, ActingMode::Observe))
+    );
     assert_eq!(node.changed(&before), []);
     assert!(!node.dir.path().join("state").exists());
 }

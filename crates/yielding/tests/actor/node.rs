@@ -15,7 +15,8 @@ use snapshot::{
     CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, FeatureState, InterferenceRow, Losses,
     NodeSnapshot, NodeWaits, PodIdentity, TraceMode, TraceRow,
 };
-use yielding::{Actor, ActorConfig, BestEffortReport, BurstSettings, Inputs, Resizes, Switch};
+use state_dir::ActingMode;
+use yielding::{Actor, ActorConfig, BestEffortReport, BurstSettings, Inputs, Resizes};
 
 pub(crate) const BATCH: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 pub(crate) const SPARK: &str = "aaaaaaaa-0000-4000-8000-000000000002";
@@ -116,8 +117,8 @@ impl Node {
             memory: None,
         };
         ActorConfig {
-            best_effort: Switch::Enforce,
-            burst: Switch::Off,
+            best_effort: ActingMode::Enforce,
+            burst: ActingMode::Off,
             hierarchy,
             proc_root: path("proc"),
             sys_root: path("sys"),

@@ -13,10 +13,10 @@ use std::time::Duration;
 use colocation::Ineligible;
 use kernel_text::CgroupVersion;
 use kubepods::path::QosClass;
+use state_dir::ActingMode;
 use state_dir::{CheckedFile, Setting};
 use yielding::{
-    Actor, ActorConfig, BurstChange, BurstReport, BurstSettings, Feature, Mode, Switch, Why,
-    restore,
+    Actor, ActorConfig, BurstChange, BurstReport, BurstSettings, Feature, Mode, Why, restore,
 };
 
 use node::{Node, path};
@@ -261,9 +261,10 @@ fn scaled_quotas_of_an_older_agent_are_restored_once() {
 #[test]
 fn observing_decides_and_writes_nothing() {
     let mut node = Node::new(CgroupVersion::V2);
-    let mut actor = Actor::new(ActorConfig { burst: Switch::Observe, ..node.config() }, node.start);
+    let mut actor =
+        Actor::new(ActorConfig { burst: ActingMode::Observe, ..node.config() }, node.start);
     let report = node.pass(&mut actor);
-    assert_eq!(report.mode, Mode::Observing(Why::Configured(Feature::Burst, Switch::Observe)));
+    assert_eq!(report.mode, Mode::Observing(Why::Configured(Feature::Burst, ActingMode::Observe)));
     assert_eq!((report.containers.len(), report.containers[0].usec), (1, 20_000));
     assert_eq!(node.bursts(), ["0", "0", "0"]);
     assert!(!node.dir.path().join("state").exists());

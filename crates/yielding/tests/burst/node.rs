@@ -13,7 +13,8 @@ use kubepods::PodIndex;
 use kubepods::model::{Container, Pod, Resources};
 use kubepods::path::QosClass;
 use snapshot::{Bandwidth, ContainerIdentity, ContainerRow, NodeSnapshot, Quota};
-use yielding::{Actor, ActorConfig, BurstReport, BurstSettings, Inputs, Resizes, Switch};
+use state_dir::ActingMode;
+use yielding::{Actor, ActorConfig, BurstReport, BurstSettings, Inputs, Resizes};
 
 pub(crate) const UID: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 
@@ -131,8 +132,8 @@ impl Node {
     pub(crate) fn config(&self) -> ActorConfig {
         let path = |name| self.dir.path().join(name);
         ActorConfig {
-            best_effort: Switch::Off,
-            burst: Switch::Enforce,
+            best_effort: ActingMode::Off,
+            burst: ActingMode::Enforce,
             hierarchy: Hierarchy {
                 version: self.version,
                 hybrid: false,

@@ -14,13 +14,13 @@ use hyper_util::rt::TokioExecutor;
 use kube::Client;
 use kube::client::retry::RetryPolicy;
 use kube::client::{AuthError, ConfigExt};
-use tls_client::{SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, TokenFile, base_uri, read_named};
 use tower::ServiceBuilder;
 use tower::buffer::BufferLayer;
 use tower::limit::RateLimitLayer;
 use tower::retry::RetryLayer;
 
-use crate::config::{ApiServerConfig, ConfigError};
+use super::config::{ApiServerConfig, ConfigError};
+use crate::{SERVICE_ACCOUNT_CA, SERVICE_ACCOUNT_TOKEN, TokenFile, base_uri, read_named};
 
 /// Maximum number of requests per [`RATE_WINDOW`]. The backoff after failures never reaches it. A
 /// server that ends every watch at once does not fail, however, and only this limit slows the

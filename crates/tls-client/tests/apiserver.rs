@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use apiserver::{ApiServerConfig, ApiServerConnection, ConfigError};
 use kubelet_stub::apiserver::ApiServerStub;
 use tls_client::SettingError;
+use tls_client::apiserver::{ApiServerConfig, ApiServerConnection, ConfigError};
 
 async fn start(directory: &Path) -> (ApiServerStub, ApiServerConfig) {
     let server = ApiServerStub::start(directory).await.expect("the stub starts");

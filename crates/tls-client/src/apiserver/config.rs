@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tls_client::SettingError;
+use crate::SettingError;
 
 /// Address of the API server, and the agent's credentials.
 #[derive(Debug, Clone)]
