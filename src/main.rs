@@ -8,7 +8,7 @@
 //! pure         kernel-text  kubepods  snapshot  api  placement  analysis  colocation
 //! ground       console  watchdog
 //! node         cgroupfs  cgroup-tree  runtimes  sampler  sched-trace
-//! peers        tls-client  apiserver  pod-sources  nri
+//! peers        tls-client  pod-sources  nri
 //! figures      metrics  timeline  advisor
 //! acting       state-dir  pinning  yielding  creation
 //! telling      reporting  endpoint
