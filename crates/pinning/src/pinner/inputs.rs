@@ -47,7 +47,7 @@ impl Pinner {
         };
         let admission = self.config.admission.as_ref().map(Admission::lock);
         let (foreign, plugin) =
-            admission.map(|state| (state.foreign().pods(), state.obstacle())).unwrap_or_default();
+            admission.map(|state| (state.foreign().pods(), state.obstacle(now))).unwrap_or_default();
         let kubelet = Kubelet {
             static_policy: policy.unwrap_or(false),
             exclusive: own.cpus,

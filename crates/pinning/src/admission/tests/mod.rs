@@ -171,8 +171,8 @@ fn a_reservation_ends_with_its_pod_or_its_time() {
     let exclusive = |uid| pod(uid, "LSE", 2);
     passes.pass(&[]);
     assert_eq!(passes.cpus(&exclusive("first")).as_deref(), Some("0-1"));
-    assert!(passes.state.pod_removed("first", ""));
-    assert!(!passes.state.pod_removed("first", ""));
+    assert!(passes.state.pod_removed("first", "", passes.now));
+    assert!(!passes.state.pod_removed("first", "", passes.now));
     assert_eq!(passes.cpus(&exclusive("second")).as_deref(), Some("0-1"));
     passes.now += Duration::from_secs(9);
     assert!(passes.pass(&[]).plan.placements.contains_key("second"));
@@ -245,7 +245,7 @@ fn a_resize_that_no_list_ever_has_ends() {
     passes.now += Duration::from_secs(1);
     assert_eq!(of_own(&passes.pass(std::slice::from_ref(&small))), 2);
     assert!(passes.resize(&large));
-    assert!(passes.state.pod_removed("own", ""));
+    assert!(passes.state.pod_removed("own", "", passes.now));
     assert_eq!(passes.cpus(&small).as_deref(), Some("0-1"), "another pod of this UID");
 }
 
@@ -359,26 +359,31 @@ fn nothing_is_placed_beside_another_program_that_sets_cpus() {
 }
 
 #[test]
-fn nothing_is_placed_after_creations_that_fail_again_and_again() {
+fn creations_that_fail_with_cpus_stop_placement_only_of_their_pod() {
     let admission = Admission::new(Duration::from_secs(1)).unwrap();
     let mut passes = Passes::new(2);
     passes.pass(&[]);
     admission.lock().publish_of(&mut passes.state);
-    let shared = pod("shared", "LS", 0);
-    let create = |id: &str| {
-        let placed = admission.start(&shared, id).is_some();
-        admission.creation_began("shared", "shop/shared/app", id, placed) && placed
+    let create = |uid: &str, namespace: &str, id: &str| {
+        let (pod, name) = (pod(uid, "LS", 0), format!("{namespace}/{uid}/app"));
+        let placed = admission.start(&pod, id).is_some();
+        admission.creation_began(uid, &name, id, placed) && placed
     };
-    assert!(["1", "2", "3"].into_iter().all(create));
-    assert!(!admission.take_wake());
-    assert!(!create("4"), "no CPUs");
-    assert!(admission.take_wake() && admission.lock().obstacle().is_some());
-    assert_eq!(admission.keep(&shared, "4"), None);
-    admission.creation_ended("shared", "shop/shared/app");
+    assert!(["1", "2", "3"].into_iter().all(|id| create("broken", "shop", id)));
+    assert!(!create("broken", "shop", "4"), "no CPUs");
+    assert_eq!(admission.keep(&pod("broken", "LS", 0), "4"), None);
+    admission.creation_ended("broken", "shop/broken/app");
+    assert!(!admission.take_wake() && admission.lock().obstacle(Instant::now()).is_none());
+    assert!(create("other", "shop", "5"), "placement continues");
+    // The same in another namespace is evidence about the node.
+    assert!(["6", "7", "8"].into_iter().all(|id| create("index", "jobs", id)));
+    assert!(!create("index", "jobs", "9") && !admission.take_wake());
+    admission.creation_ended("index", "jobs/index/app");
+    assert!(admission.take_wake() && admission.lock().obstacle(Instant::now()).is_some());
     passes.pass(&[]);
     assert_eq!(admission.start(&pod("other", "LS", 0), "c"), None, "of no pod");
-    admission.pod_removed("shared", "");
-    assert!(admission.take_wake() && admission.lock().obstacle().is_none());
+    admission.pod_removed("broken", "");
+    assert!(admission.take_wake() && admission.lock().obstacle(Instant::now()).is_none());
 }
 
 #[test]
