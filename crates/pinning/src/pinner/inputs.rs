@@ -46,8 +46,9 @@ impl Pinner {
             Ok(false) => None,
         };
         let admission = self.config.admission.as_ref().map(Admission::lock);
-        let (foreign, plugin) =
-            admission.map(|state| (state.foreign().pods(), state.obstacle(now))).unwrap_or_default();
+        let (foreign, plugin) = admission
+            .map(|state| (state.foreign().pods(), state.obstacle(now)))
+            .unwrap_or_default();
         let kubelet = Kubelet {
             static_policy: policy.unwrap_or(false),
             exclusive: own.cpus,
