@@ -9,7 +9,7 @@ use cgroupfs::Hierarchy;
 use colocation::{Settings, Step};
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
-use kubepods::model::{Pod, Resize};
+use kubepods::model::{Pod, Resize, Resources};
 use kubepods::path::QosClass;
 use snapshot::{
     CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, FeatureState, InterferenceRow, Losses,
@@ -142,6 +142,7 @@ impl Node {
 
     fn index(&self) -> PodIndex {
         let pod = |name: &str, uid: &str, qos_class, priority| {
+            let cpu_request_millis = (uid == CART).then_some(1000);
             let namespace = if uid == SPARK { self.spark_namespace } else { "n" };
             Arc::new(Pod {
                 namespace: namespace.into(),
@@ -150,6 +151,7 @@ impl Node {
                 qos_class: Some(qos_class),
                 priority,
                 resize: self.resize.filter(|_| uid == SPARK),
+                resources: Resources { cpu_request_millis, ..Resources::default() },
                 ..Pod::default()
             })
         };
