@@ -54,8 +54,11 @@ impl Placing {
     /// Sets the CPUs of a new container.
     pub(crate) fn place(&self, pod: &PodSandbox, container: &Container, creation: &mut Creation) {
         if let Some(foreign) = foreign(pod, container) {
+            let has_cpus = foreign.has_cpus;
             self.admission.start_foreign(&container.id, foreign);
-            return;
+            if has_cpus {
+                return;
+            }
         }
         let placed = self.admission.start(&self.claim(pod), &container.id);
         let name = name(pod, container);
@@ -148,8 +151,8 @@ fn uid(pod: &PodSandbox) -> placement::Uid {
     pod.uid.as_str().into()
 }
 
-/// The container, if the kubelet or another plugin has set its CPUs, or its pod asks to leave them
-/// alone.
+/// The container, if the kubelet or another plugin has set its CPUs, a variable claims CPUs, or its
+/// pod asks to leave them alone.
 fn foreign(pod: &PodSandbox, container: &Container) -> Option<ForeignContainer> {
     let has_cpus = cpus_of(own(container)).is_some() && !is_placed_here(container);
     let annotations = pod.annotations.iter().chain(&container.annotations);
@@ -158,9 +161,16 @@ fn foreign(pod: &PodSandbox, container: &Container) -> Option<ForeignContainer> 
         .any(|(key, value)| key.starts_with(PRESERVE_ANNOTATION) && value != "false");
     let is_claimed = container.env.iter().any(|pair| pair.starts_with(DRA_VARIABLE));
     (has_cpus || is_preserved || is_claimed).then(|| ForeignContainer {
-        pod: pod.uid.as_str().into(),
+        pod: uid(pod),
         name: name(pod, container),
         has_cpus,
+        preserved: is_preserved.then(|| placement::Pod {
+            uid: uid(pod),
+            namespace: pod.namespace.clone(),
+            labels: pod.labels.clone(),
+            ..placement::Pod::default()
+        }),
+        is_claimed,
     })
 }
 

@@ -21,7 +21,7 @@ use placement::{Class, Pod};
 use rustix::event::{EventfdFlags, eventfd};
 
 pub use foreign::ForeignContainer;
-pub(crate) use foreign::ForeignContainers;
+pub(crate) use foreign::{Claim, ForeignContainers};
 pub(crate) use state::{InEffect, Reservation, State};
 
 /// Maximum wait for the runtime's first report of what runs, before the first pass.
@@ -137,7 +137,7 @@ impl Admission {
         self.wake_if(self.change(|state| state.creation_ended(pod_uid, name, now)));
     }
 
-    /// Adds a new container that is not this agent's to place.
+    /// Adds a new container that may not be this agent's to place.
     pub fn start_foreign(&self, container_id: &str, container: ForeignContainer) {
         let now = Instant::now();
         self.change(|state| state.start_foreign(container_id, container, now));

@@ -125,7 +125,11 @@ impl State {
     /// The pod's CPUs, and whether they were reserved now.
     fn reserve(&mut self, pod: &Pod, max_age: Duration, now: Instant) -> Option<(Placement, bool)> {
         let published = self.published.as_mut()?;
-        if now.saturating_duration_since(published.at) > max_age || published.is_left_alone(pod) {
+        let authorization = &published.effect.rules.settings.authorization;
+        if now.saturating_duration_since(published.at) > max_age
+            || published.is_left_alone(pod)
+            || self.foreign.is_preserved(&pod.uid, authorization)
+        {
             return None;
         }
         let placement = published.placement(pod)?;
@@ -176,7 +180,7 @@ impl State {
     ) {
         self.sandboxes = sandboxes;
         self.placed = placed;
-        self.foreign.replace(foreign);
+        self.foreign.replace(foreign, now);
         self.attempts = Attempts::default();
         self.yield_to_others(now);
     }
@@ -186,7 +190,7 @@ impl State {
     }
 
     pub(super) fn start_foreign(&mut self, id: &str, container: ForeignContainer, now: Instant) {
-        self.foreign.add(id, container);
+        self.foreign.add(id, container, now);
         self.yield_to_others(now);
     }
 
