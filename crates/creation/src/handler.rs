@@ -77,13 +77,15 @@ impl Handler for Creations {
 
     fn create_container(&mut self, pod: PodSandbox, container: Container) -> Creation {
         self.source.container_created(sandbox_of(&pod), &container_of(&pod, &container));
-        let mut placed = Creation::default();
-        if let Some(placing) = &self.placing {
-            placing.place(&pod, &container, &mut placed);
-        }
-        let container = in_cpus(container, &placed);
-        let injected = self.injector().map(|mut one| one.create_container(pod, container));
-        merged(placed, injected.unwrap_or_default())
+        let placing = self.placing.as_ref();
+        let placed = placing.map(|placing| placing.start(&pod, &container)).unwrap_or_default();
+        let injected = self
+            .injector()
+            .map(|mut one| one.create_container(pod.clone(), in_cpus(container.clone(), &placed)));
+        let injected = injected.unwrap_or_default();
+        let has_variables = injected.adjustment.is_some();
+        let placed = placing.map(|one| one.begin(&pod, &container, placed, has_variables));
+        merged(placed.unwrap_or_default(), injected)
     }
 
     fn update_container(

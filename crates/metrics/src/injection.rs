@@ -39,8 +39,8 @@ impl InjectionMetrics {
     }
 
     /// Adds containers that started without variables because their pods were not listed yet.
-    pub fn add_unlisted(&self, containers: u64) {
-        self.missed.with_label_values(&["pod_not_listed"]).inc_by(containers);
+    pub fn add_missed(&self, reason: &str, containers: u64) {
+        self.missed.with_label_values(&[reason]).inc_by(containers);
     }
 
     /// Sets all variables of all containers: namespace, pod, container, variable, value, status.

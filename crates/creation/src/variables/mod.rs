@@ -1,6 +1,7 @@
 //! Environment variables for new containers (`--inject-env`).
 
 mod container;
+mod failures;
 mod injector;
 mod rules;
 
@@ -34,10 +35,30 @@ pub fn injector(
     metrics: Arc<AgentMetrics>,
 ) -> Injector {
     if !rules.observes {
-        metrics.injection().add_unlisted(0);
+        Missed::ALL.iter().for_each(|reason| metrics.injection().add_missed(reason.as_str(), 0));
     }
-    let missed = move || metrics.injection().add_unlisted(1);
+    let missed = move |reason: Missed| metrics.injection().add_missed(reason.as_str(), 1);
     Injector::new(rules, online_cpus, listed(pods, advisor), missed)
+}
+
+/// Reason for which a container starts without the variables that its pod asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missed {
+    /// The pod is not listed yet.
+    NotListed,
+    /// Creations with variables failed.
+    CreationsFailed,
+}
+
+impl Missed {
+    const ALL: [Self; 2] = [Self::NotListed, Self::CreationsFailed];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotListed => "pod_not_listed",
+            Self::CreationsFailed => "creations_failed",
+        }
+    }
 }
 
 /// Publishes the variables of the running containers, and determines those of containers whose pods

@@ -23,7 +23,8 @@ pub(crate) static ENV_INJECTIONS_MISSED_TOTAL: Descriptor = counter(
     &["reason"],
     "Containers that started without the variables that their pod asks for, by reason: pod_not_listed (the kubelet's \
      list did not contain the pod yet, so the container may have been an init container; name it in the annotation \
-     cpuwarden.io/inject-env-containers). Absent unless --inject-env is annotated or profiles.",
+     cpuwarden.io/inject-env-containers), creations_failed (three creations with variables failed: another NRI plugin \
+     may set one of them). Absent unless --inject-env is annotated or profiles.",
 );
 
 pub(crate) static CONTAINER_INJECTED_ENV_INFO: Descriptor = gauge(
