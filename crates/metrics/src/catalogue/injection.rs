@@ -11,6 +11,18 @@ pub(crate) static NRI_CONNECTED: Descriptor = gauge(
      their start, and bursts are lowered only after a smaller limit was rejected.",
 );
 
+pub(crate) static NRI_DISCONNECTED_SECONDS_TOTAL: Descriptor = counter(
+    "cpuwarden_nri_disconnected_seconds_total",
+    &[],
+    "Time without a connection to the container runtime since the agent's start, counted at each attempt to connect.",
+);
+
+pub(crate) static NRI_RECONNECTIONS_TOTAL: Descriptor = counter(
+    "cpuwarden_nri_reconnections_total",
+    &[],
+    "Connections to the container runtime after the first one.",
+);
+
 pub(crate) static NRI_EMPTY_ANSWERS_TOTAL: Descriptor = counter(
     "cpuwarden_nri_empty_answers_total",
     &["method"],
