@@ -101,6 +101,14 @@ impl Injector {
         }
     }
 
+    /// Whether the container gets variables only if its pod is listed, which it is not yet.
+    pub(crate) fn awaits_list(&self, pod: &PodSandbox, container: &Container) -> bool {
+        let is_unlisted = || (self.listed)(&pod.uid, &container.name).is_none();
+        !self.rules.observes
+            && self.candidate(pod, container).is_some_and(|one| one.request.containers.is_none())
+            && is_unlisted()
+    }
+
     /// The container, if it can get variables.
     fn candidate(&self, pod: &PodSandbox, container: &Container) -> Option<Candidate> {
         let mut request = self.request(pod)?;

@@ -4,6 +4,7 @@ mod container;
 mod failures;
 mod injector;
 mod rules;
+mod waiting;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use pod_sources::Pods;
 use container::{InjectedContainers, Listed, would_inject};
 pub use injector::Injector;
 pub use rules::{InjectProfile, InjectionRules, checked_profiles};
+pub(crate) use waiting::ListWaits;
 
 /// Time between a change of the variables and their publication, so that a burst of creations costs
 /// one.

@@ -468,6 +468,19 @@ async fn a_change_wakes_the_task_that_publishes() {
 }
 
 #[test]
+fn only_a_container_of_an_unlisted_pod_with_a_request_awaits_the_list() {
+    let awaits = |pod: &PodSandbox, name: &str, observes| {
+        injector(observes).awaits_list(pod, &container(name, &[]))
+    };
+    assert!(awaits(&opted_in(), "late", false));
+    assert!(!awaits(&opted_in(), "app", false), "listed");
+    assert!(!awaits(&opted_in(), "late", true), "only observed");
+    assert!(!awaits(&pod(&[]), "late", false), "no request");
+    let named = pod(&[(VARIABLES_ANNOTATION, "true"), (CONTAINERS_ANNOTATION, "late")]);
+    assert!(!awaits(&named, "late", false), "named");
+}
+
+#[test]
 fn a_container_that_cannot_be_created_with_variables_is_created_without() {
     let missed = Arc::new(std::sync::Mutex::new(Vec::new()));
     let counted = Arc::clone(&missed);
