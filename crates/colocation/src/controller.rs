@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::budget::{GROWTH, grown_cpus, grown_quota_usec};
-use crate::harm::{HARM_THRESHOLD, Harm};
+use crate::harm::{HARM_THRESHOLD, Harm, Harms};
 
 /// How far best-effort pods yield. Each step includes the ones before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,8 +98,8 @@ impl Default for Settings {
 /// Measurement of one tick.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Signal {
-    /// Worst harm that best-effort pods did to a latency-sensitive pod.
-    Waits(Harm),
+    /// Harm that best-effort pods did to latency-sensitive pods.
+    Waits(Harms),
     /// Budget of best-effort pods, cores, from the node's utilization: the fallback.
     Utilization(f64),
     /// Nothing was measured.
@@ -254,9 +254,9 @@ impl Controller {
             return self.change(target, Reason::Hotplug);
         }
         match signal {
-            Signal::Waits(harm) => {
+            Signal::Waits(harms) => {
                 self.signal_at = Some(now);
-                self.follow_waits(now, harm, node_cpus)
+                self.follow_waits(now, harms, node_cpus)
             }
             Signal::Utilization(budget) => {
                 self.signal_at = Some(now);
@@ -275,7 +275,15 @@ impl Controller {
         }
     }
 
-    fn follow_waits(&mut self, now: Duration, harm: Harm, node_cpus: usize) -> Option<Transition> {
+    /// Follows all waits for `cpu.idle`, which takes no CPU from best-effort pods while others need
+    /// none, and the waits up to the victims' requests for the steps after it.
+    fn follow_waits(
+        &mut self,
+        now: Duration,
+        Harms { worst, weighed }: Harms,
+        node_cpus: usize,
+    ) -> Option<Transition> {
+        let harm = if self.target.step() > Step::Idle { &weighed } else { &worst };
         if harm.lost >= self.settings.harm_above {
             self.unharmed_since = None;
             let since = *self.harmed_since.get_or_insert(now);
@@ -283,8 +291,12 @@ impl Controller {
                 return None;
             }
             self.harmed_since = Some(now);
-            self.note_relapse(now);
             let target = self.tightened(node_cpus);
+            let harm = if target.step() > Step::Idle { weighed } else { worst };
+            if harm.lost < self.settings.harm_above {
+                return None;
+            }
+            self.note_relapse(now);
             if target.quota_cores.is_some() && !self.halvings.may_help(harm.lost) {
                 return None;
             }

@@ -16,6 +16,16 @@ pub struct Harm {
     pub victim: String,
 }
 
+/// Harm of one interval, by both measures.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Harms {
+    /// By all waits.
+    pub worst: Harm,
+    /// By waits up to the victim's CPU request. The waits of a pod's threads add up, and their
+    /// number is the choice of its author: so a small request cannot take much CPU from others.
+    pub weighed: Harm,
+}
+
 /// Default threshold: harm at or above this share is too much.
 pub(crate) const HARM_THRESHOLD: f64 = 0.05;
 
@@ -34,15 +44,17 @@ struct Share {
 }
 
 impl HarmMeter {
-    /// Reads the counters of a snapshot. `is_best_effort` takes a namespace and a pod name. Returns
-    /// `None` for the first snapshot, for one without new counters, and while nothing is traced.
+    /// Reads the counters of a snapshot. `is_best_effort` and `request_cores` take a namespace and a
+    /// pod name. Returns `None` for the first snapshot, for one without new counters, and while
+    /// nothing is traced.
     ///
     /// Waits for pods that the trace sums up as `other` are not counted.
     pub fn read(
         &mut self,
         snapshot: &NodeSnapshot,
         is_best_effort: impl Fn(&str, &str) -> bool,
-    ) -> Option<Harm> {
+        request_cores: impl Fn(&str, &str) -> f64,
+    ) -> Option<Harms> {
         let reading = self.0.read(
             snapshot,
             |victim, aggressor| {
@@ -57,7 +69,12 @@ impl HarmMeter {
         for (pod, share) in &mut shares {
             share.used_ns = reading.used_ns.get(*pod).copied().unwrap_or_default();
         }
-        Some(worst(&shares, reading.elapsed))
+        let all = worst(&shares, reading.elapsed);
+        for (pod, share) in &mut shares {
+            let requested_ns = reading.elapsed.as_nanos() as f64 * request_cores(&pod.0, &pod.1);
+            share.waited_ns = share.waited_ns.min(requested_ns as u64);
+        }
+        Some(Harms { worst: all, weighed: worst(&shares, reading.elapsed) })
     }
 }
 

@@ -24,7 +24,7 @@ pub use burst::{
 };
 pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transition};
 pub use cpus::keep_cpus;
-pub use harm::{Harm, HarmMeter};
+pub use harm::{Harm, HarmMeter, Harms};
 pub use interference::{Aggressor, Cause, Pair, PairMeter, Suggestion, Suggestions};
 pub use shares::share_cores;
 pub use usage::ContainerUsage;

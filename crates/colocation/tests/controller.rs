@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use colocation::{Controller, Harm, Reason, Settings, Signal, Step, Target};
+use colocation::{Controller, Harm, Harms, Reason, Settings, Signal, Step, Target};
 use proptest::prelude::*;
 
 const NODE_CPUS: usize = 16;
@@ -13,7 +13,13 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn waits(lost: f64) -> Signal {
-    Signal::Waits(Harm { lost, victim: "shop/cart".to_owned() })
+    weighed_waits(lost, lost)
+}
+
+fn weighed_waits(worst: f64, weighed: f64) -> Signal {
+    let [worst, weighed] =
+        [worst, weighed].map(|lost| Harm { lost, victim: "shop/cart".to_owned() });
+    Signal::Waits(Harms { worst, weighed })
 }
 
 /// Feeds the same harm once per second and returns the seconds of the transitions with their
@@ -48,6 +54,20 @@ fn lasting_harm_takes_one_step_after_the_other() {
             (15, target(true, Some(4), Some(1.0))),
         ]
     );
+}
+
+#[test]
+fn a_pod_with_a_small_request_takes_no_cpu_from_best_effort() {
+    let mut controller = Controller::new(Settings::default());
+    let mut tick = |second, weighed| {
+        controller.tick(at(second), weighed_waits(0.99, weighed), NODE_CPUS);
+        controller.target()
+    };
+    assert_eq!((0..100).map(|second| tick(second, 0.0)).last(), Some(target(true, None, None)));
+    // A pod whose request counts, for some seconds.
+    assert!((100..110).map(|second| tick(second, 0.2)).last().unwrap().step() > Step::Idle);
+    let end = (110..1000).map(|second| tick(second, 0.0)).last();
+    assert_eq!(end, Some(target(true, None, None)), "the first pod still waits");
 }
 
 #[test]

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use colocation::{Aggressor, Cause, ContainerUsage, HarmMeter, Pair, PairMeter, Suggestions};
+use colocation::{
+    Aggressor, Cause, ContainerUsage, HarmMeter, Harms, Pair, PairMeter, Suggestions,
+};
 use kubepods::model::ContainerKind;
 use snapshot::{
     ContainerIdentity, ContainerRow, CpuLimit, InterferenceRow, Limit, Losses, NodeSnapshot,
@@ -68,6 +70,31 @@ fn is_best_effort(_: &str, pod: &str) -> bool {
     pod.starts_with("be")
 }
 
+/// Every pod requests a core.
+fn one_core(_: &str, _: &str) -> f64 {
+    1.0
+}
+
+#[test]
+fn weighed_waits_count_up_to_the_request_of_the_victim() {
+    let start = start();
+    // Five hundred waiting threads, and the use of a tenth of a core.
+    for (request_cores, expected) in [(0.0, 0.0), (0.001, 0.0), (0.1, 0.5), (0.3, 0.75)] {
+        let mut meter = HarmMeter::default();
+        let mut read = |seconds: u64| {
+            let pairs = vec![interference("a", "be1", 500_000 * seconds)];
+            let rows = vec![container("a", "Burstable", 100 * seconds)];
+            let at = start + Duration::from_secs(seconds);
+            let snapshot = snapshot(at, TraceMode::Continuous, pairs, rows);
+            meter.read(&snapshot, is_best_effort, |_, _| request_cores)
+        };
+        assert_eq!(read(0), None);
+        let Harms { worst, weighed } = read(2).unwrap();
+        assert!(worst.lost > 0.99, "{worst:?}");
+        assert!((weighed.lost - expected).abs() < 1e-6, "{request_cores} cores: {weighed:?}");
+    }
+}
+
 #[test]
 fn harm_is_the_share_of_the_worst_victims_time() {
     let (mut meter, start) = (HarmMeter::default(), start());
@@ -81,15 +108,15 @@ fn harm_is_the_share_of_the_worst_victims_time() {
         ];
         let rows = vec![container("a", "Burstable", usage), container("b", "Guaranteed", 10 * b)];
         let at = start + Duration::from_secs(seconds);
-        meter.read(&snapshot(at, TraceMode::Continuous, pairs, rows), is_best_effort)
+        meter.read(&snapshot(at, TraceMode::Continuous, pairs, rows), is_best_effort, one_core)
     };
     assert_eq!(read(0, 500, 500, 700), None, "the first reading has no interval");
     assert_eq!(read(1, 520, 510, 800), None, "one second may fall between two polls of the trace");
-    let harm = read(2, 550, 530, 1_000).unwrap();
+    let harm = read(2, 550, 530, 1_000).unwrap().worst;
     // a waited 2 × 50 ms and ran 300 ms; b waited 30 ms and ran 300 ms.
     assert!((harm.lost - 0.25).abs() < 1e-9, "{harm:?}");
     assert_eq!(harm.victim, "n/a");
-    let harm = read(4, 559, 530, 1_001).unwrap();
+    let harm = read(4, 559, 530, 1_001).unwrap().worst;
     assert_eq!(harm.lost, 0.0, "18 ms in two seconds are noise: {harm:?}");
 }
 
@@ -105,10 +132,10 @@ fn a_container_that_ends_does_not_hide_the_use_of_its_pod() {
         });
         let rows = [container("a", "Burstable", usage_ms)].into_iter().chain(init).collect();
         let at = start + Duration::from_secs(seconds);
-        meter.read(&snapshot(at, TraceMode::Continuous, pairs, rows), is_best_effort)
+        meter.read(&snapshot(at, TraceMode::Continuous, pairs, rows), is_best_effort, one_core)
     };
     assert_eq!(read(0, 1_000, Some(50_000)), None);
-    let harm = read(2, 1_600, None).unwrap();
+    let harm = read(2, 1_600, None).unwrap().worst;
     assert!((harm.lost - 0.25).abs() < 1e-9, "200 ms of waits, 600 ms of use: {harm:?}");
 }
 
@@ -144,13 +171,13 @@ fn an_untraced_node_has_no_harm_reading() {
     let second = Duration::from_secs(1);
     let mut read = |at, mode| {
         let pairs = vec![interference("a", "be1", 500)];
-        meter.read(&snapshot(at, mode, pairs, vec![]), is_best_effort)
+        meter.read(&snapshot(at, mode, pairs, vec![]), is_best_effort, one_core)
     };
     assert_eq!(read(start, TraceMode::Continuous), None);
     assert_eq!(read(start + second, TraceMode::Detached), None);
     assert_eq!(read(start + 2 * second, TraceMode::Continuous), None, "begins from zero");
     assert!(read(start + 4 * second, TraceMode::Continuous).is_some());
-    assert_eq!(meter.read(&NodeSnapshot::default(), is_best_effort), None);
+    assert_eq!(meter.read(&NodeSnapshot::default(), is_best_effort, one_core), None);
 }
 
 #[test]
@@ -160,9 +187,10 @@ fn a_trace_in_bursts_is_read_once_per_cycle() {
         let at = start + Duration::from_secs(seconds);
         let pairs = vec![interference("a", "be1", 100 * seconds)];
         let rows = vec![container("a", "Burstable", 300 * seconds)];
-        meter.read(&snapshot(at, TraceMode::Bursts { one_of: 4 }, pairs, rows), is_best_effort)
+        let snapshot = snapshot(at, TraceMode::Bursts { one_of: 4 }, pairs, rows);
+        meter.read(&snapshot, is_best_effort, one_core)
     };
-    let lost: Vec<_> = (0..9).map(|second| read(second).map(|harm| harm.lost)).collect();
+    let lost: Vec<_> = (0..9).map(|second| read(second).map(|harms| harms.worst.lost)).collect();
     let quarter = Some(0.25);
     let expected = [None, None, None, None, quarter, None, None, None, quarter];
     assert_eq!(lost, expected);

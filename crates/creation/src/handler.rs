@@ -1,6 +1,9 @@
 //! The handler of the runtime's calls, which passes them to their users.
 
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
 
 use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
 use nri::{Creation, Events, Handler};
@@ -10,7 +13,7 @@ use yielding::Resizes;
 use crate::Users;
 use crate::placing::Placing;
 use crate::report::{container_of, sandbox_of};
-use crate::variables::Injector;
+use crate::variables::{Injector, ListWaits};
 
 /// Passes calls to their users. The report to the pod sources comes first, so that others find the
 /// pod.
@@ -19,18 +22,28 @@ pub(crate) struct Creations {
     injector: Option<Arc<Mutex<Injector>>>,
     resizes: Option<Resizes>,
     placing: Option<Placing>,
+    waits: ListWaits,
 }
 
 impl Creations {
     pub(crate) fn new(users: Users) -> Self {
         let Users { source, injector, resizes, placing } = users;
-        Self { source, injector, resizes, placing }
+        Self { source, injector, resizes, placing, waits: ListWaits::default() }
     }
 
     fn injector(&self) -> Option<MutexGuard<'_, Injector>> {
         // A call that panicked was answered empty; the state is valid between any two calls.
         let injector = self.injector.as_ref();
         injector.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits for the list that has the pod, if the container gets variables only then. Meanwhile the
+    /// injector is not locked.
+    fn await_list(&mut self, pod: &PodSandbox, container: &Container) {
+        let mut waits = mem::take(&mut self.waits);
+        let is_unlisted = || self.injector().is_some_and(|one| one.awaits_list(pod, container));
+        waits.wait(&pod.uid, is_unlisted, Instant::now, thread::sleep);
+        self.waits = waits;
     }
 
     /// The kubelet's list has the new resources before the runtime gets them.
@@ -61,6 +74,7 @@ impl Handler for Creations {
         pods: Vec<PodSandbox>,
         containers: Vec<Container>,
     ) -> Vec<ContainerUpdate> {
+        self.waits.clear();
         let live = |container: &&Container| container.state() != ContainerState::ContainerStopped;
         let of = |container: &Container| pods.iter().find(|pod| pod.id == container.pod_sandbox_id);
         let running = containers.iter().filter(live);
@@ -77,13 +91,16 @@ impl Handler for Creations {
 
     fn create_container(&mut self, pod: PodSandbox, container: Container) -> Creation {
         self.source.container_created(sandbox_of(&pod), &container_of(&pod, &container));
-        let mut placed = Creation::default();
-        if let Some(placing) = &self.placing {
-            placing.place(&pod, &container, &mut placed);
-        }
-        let container = in_cpus(container, &placed);
-        let injected = self.injector().map(|mut one| one.create_container(pod, container));
-        merged(placed, injected.unwrap_or_default())
+        self.await_list(&pod, &container);
+        let placing = self.placing.as_ref();
+        let placed = placing.map(|placing| placing.start(&pod, &container)).unwrap_or_default();
+        let injected = self
+            .injector()
+            .map(|mut one| one.create_container(pod.clone(), in_cpus(container.clone(), &placed)));
+        let injected = injected.unwrap_or_default();
+        let has_variables = injected.adjustment.is_some();
+        let placed = placing.map(|one| one.begin(&pod, &container, placed, has_variables));
+        merged(placed.unwrap_or_default(), injected)
     }
 
     fn update_container(
@@ -127,7 +144,10 @@ impl Handler for Creations {
     fn notify(&mut self, event: Event, pod: PodSandbox, container: Option<Container>) {
         match (event, &container) {
             (Event::RunPodSandbox, _) => self.source.pod_created(sandbox_of(&pod)),
-            (Event::RemovePodSandbox, _) => self.source.pod_removed(&pod.uid, &pod.id),
+            (Event::RemovePodSandbox, _) => {
+                self.waits.remove_pod(&pod.uid);
+                self.source.pod_removed(&pod.uid, &pod.id);
+            }
             (Event::RemoveContainer, Some(container)) => {
                 self.source.container_removed(&pod.uid, &container.id);
             }

@@ -51,24 +51,45 @@ impl Placing {
         self.admission.sandbox_started(sandbox);
     }
 
-    /// Sets the CPUs of a new container.
-    pub(crate) fn place(&self, pod: &PodSandbox, container: &Container, creation: &mut Creation) {
+    /// The CPUs of a new container.
+    pub(crate) fn start(&self, pod: &PodSandbox, container: &Container) -> Creation {
+        let mut creation = Creation::default();
         if let Some(foreign) = foreign(pod, container) {
+            let has_cpus = foreign.has_cpus;
             self.admission.start_foreign(&container.id, foreign);
-            return;
+            if has_cpus {
+                return creation;
+            }
         }
-        let placed = self.admission.start(&self.claim(pod), &container.id);
-        let name = name(pod, container);
-        if !self.admission.creation_began(&pod.uid, &name, &container.id, placed.is_some()) {
-            tracing::warn!(container = name, "not placed: its creations with CPUs failed");
-            return;
+        if let Some(placed) = self.admission.start(&self.claim(pod), &container.id) {
+            let cpus = placed.cpus.to_string();
+            creation.set_cpus(&cpus);
+            creation.add_annotation(RECORD_ANNOTATION, &cpus);
         }
-        let Some(placed) = placed else { return };
-        let cpus = placed.cpus.to_string();
-        let (namespace, name) = (&pod.namespace, &pod.name);
-        tracing::debug!(namespace, pod = name, container = container.name, cpus, "placed");
-        creation.set_cpus(&cpus);
-        creation.add_annotation(RECORD_ANNOTATION, &cpus);
+        creation
+    }
+
+    /// The creation with these CPUs begins. Returns it without them if earlier ones failed. While a
+    /// creation has variables too, they are the first suspects: its failure does not count here.
+    pub(crate) fn begin(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        placed: Creation,
+        has_variables: bool,
+    ) -> Creation {
+        let has_cpus = placed.adjustment.is_some();
+        let (id, full_name) = (&container.id, name(pod, container));
+        let counts = has_cpus && !has_variables;
+        if !self.admission.creation_began(&pod.uid, &full_name, id, counts) {
+            tracing::warn!(container = full_name, "not placed: its creations with CPUs failed");
+            return Creation::default();
+        }
+        if has_cpus {
+            let (namespace, name) = (&pod.namespace, &pod.name);
+            tracing::debug!(namespace, pod = name, container = container.name, "placed");
+        }
+        placed
     }
 
     /// Handles a resize of the whole pod before the runtime writes it.
@@ -148,8 +169,8 @@ fn uid(pod: &PodSandbox) -> placement::Uid {
     pod.uid.as_str().into()
 }
 
-/// The container, if the kubelet or another plugin has set its CPUs, or its pod asks to leave them
-/// alone.
+/// The container, if the kubelet or another plugin has set its CPUs, a variable claims CPUs, or its
+/// pod asks to leave them alone.
 fn foreign(pod: &PodSandbox, container: &Container) -> Option<ForeignContainer> {
     let has_cpus = cpus_of(own(container)).is_some() && !is_placed_here(container);
     let annotations = pod.annotations.iter().chain(&container.annotations);
@@ -158,9 +179,16 @@ fn foreign(pod: &PodSandbox, container: &Container) -> Option<ForeignContainer> 
         .any(|(key, value)| key.starts_with(PRESERVE_ANNOTATION) && value != "false");
     let is_claimed = container.env.iter().any(|pair| pair.starts_with(DRA_VARIABLE));
     (has_cpus || is_preserved || is_claimed).then(|| ForeignContainer {
-        pod: pod.uid.as_str().into(),
+        pod: uid(pod),
         name: name(pod, container),
         has_cpus,
+        preserved: is_preserved.then(|| placement::Pod {
+            uid: uid(pod),
+            namespace: pod.namespace.clone(),
+            labels: pod.labels.clone(),
+            ..placement::Pod::default()
+        }),
+        is_claimed,
     })
 }
 

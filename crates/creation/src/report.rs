@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kernel_text::CpuSet;
 use kubepods::model::Resources;
 use kubepods::path::QosClass;
 use kubepods::wire::{Annotations, Metadata, Status, WirePod};
@@ -24,11 +25,24 @@ pub(crate) fn container_of(pod: &PodSandbox, container: &Container) -> CreatedCo
     }
 }
 
-/// CPUs of the container's claims, as the DRA driver for CPUs passes them.
+/// Most text of a container's claims. Every author of a pod can set the variable, so it is parsed
+/// once and bounded.
+const CLAIMS_BYTES: usize = 4 << 10;
+
+/// CPUs of the container's claims, as the DRA driver for CPUs passes them; `None` without a claim
+/// or if one is invalid.
 fn claimed_cpus(env: &[String]) -> Option<Box<str>> {
     let claims = env.iter().filter_map(|pair| pair.strip_prefix(DRA_VARIABLE)?.split_once('='));
-    let lists: Vec<&str> = claims.map(|(_, cpus)| cpus).collect();
-    (!lists.is_empty()).then(|| lists.join(",").into())
+    let (mut all, mut bytes) = (None, 0);
+    for (_, cpus) in claims {
+        bytes += cpus.len();
+        if bytes > CLAIMS_BYTES {
+            return None;
+        }
+        let cpus: CpuSet = cpus.parse().ok()?;
+        all = Some(all.map_or_else(|| cpus.clone(), |all: CpuSet| all.union(&cpus)));
+    }
+    all.map(|cpus| cpus.to_string().into())
 }
 
 pub(crate) fn sandbox_of(pod: &PodSandbox) -> Sandbox {
@@ -132,7 +146,10 @@ mod tests {
         };
         assert_eq!(claimed(&["PATH=/bin", "MY_DRA_CPUSET_1=0", "DRA_CPUSET_1"]), None);
         let env = ["DRA_CPUSET_4f2a=0,1", "PATH=/bin", "DRA_CPUSET_5b1c=4-5"];
-        assert_eq!(claimed(&env).as_deref(), Some("0,1,4-5"));
+        assert_eq!(claimed(&env).as_deref(), Some("0-1,4-5"));
+        assert_eq!(claimed(&["DRA_CPUSET_4f2a=all"]), None);
+        let long = format!("DRA_CPUSET_4f2a={}0", "0,".repeat(500_000));
+        assert_eq!(claimed(&[&long]), None, "a megabyte");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! CPUs that the kubelet gave exclusively to containers (static CPU manager), as reported by
 //! pod-resources.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The kubelet's exclusive CPUs at one moment. Empty with the CPU manager policy `none`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct ExclusiveCpus {
     /// Number of containers with devices from dynamic resource allocation, by driver, such as
     /// `dra.cpu`.
     pub drivers: BTreeMap<Box<str>, usize>,
+    /// Containers with devices from dynamic resource allocation.
+    pub claimants: HashSet<ContainerName>,
 }
 
 /// Namespace and name.
@@ -30,6 +32,12 @@ impl ExclusiveCpus {
         // A tuple of borrowed names cannot be used to look up a tuple of owned ones.
         let key = (namespace.into(), pod.into(), container.into());
         self.containers.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the container has devices from dynamic resource allocation.
+    pub fn is_claimant(&self, namespace: &str, pod: &str, container: &str) -> bool {
+        let key = (namespace.into(), pod.into(), container.into());
+        !self.claimants.is_empty() && self.claimants.contains(&key)
     }
 
     /// Namespace and name of each pod with exclusive CPUs.

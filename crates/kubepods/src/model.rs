@@ -186,8 +186,10 @@ pub struct Container {
     /// Current resources, from the status (1.33 and later, or with the InPlacePodVerticalScaling
     /// gate).
     pub actual_resources: Option<Resources>,
-    /// CPUs of its claims (dynamic resource allocation) in list format, unparsed, as the container
-    /// runtime reports them. No list contains them.
+    /// Whether the spec has claims of dynamic resource allocation.
+    pub has_claims: bool,
+    /// CPUs of its claims in list format, by an environment variable that the container runtime
+    /// reports. Every author of a pod can set it; no list contains it.
     pub claimed_cpus: Option<Box<str>>,
     /// State of the current run.
     pub state: ContainerState,

@@ -61,6 +61,12 @@ impl Method {
         METHODS.iter().find(|(other, _)| *other == name).map(|&(_, method)| method)
     }
 
+    /// Whether the answer decides what the runtime does. An answer to any other method may be late:
+    /// the handler still gets the call, in its order.
+    pub(crate) fn decides(self) -> bool {
+        matches!(self, Self::Event(Event::CreateContainer | Event::UpdateContainer))
+    }
+
     pub(crate) fn name(self) -> &'static str {
         METHODS.iter().find(|(_, method)| *method == self).map_or("", |&(name, _)| name)
     }

@@ -10,8 +10,9 @@ use crate::events::{Events, Runtime};
 ///
 /// Every container of the node waits for these calls: answer from memory, do the work elsewhere.
 /// The runtime creates a container without its adjustment when a call panics or takes longer than
-/// [`Plugin::answer_within`](crate::Plugin::answer_within). After a late answer, the plugin
-/// reconnects as soon as the call returns, and [`Handler::synchronize`] gets what really runs.
+/// [`Plugin::answer_within`](crate::Plugin::answer_within). After a late answer to the creation or
+/// an update of a container, the plugin reconnects as soon as the call returns, and
+/// [`Handler::synchronize`] gets what really runs. Other late answers have no consequence.
 ///
 /// No call can return an error, because an error would fail the container.
 pub trait Handler: Send + 'static {
@@ -53,7 +54,8 @@ pub trait Handler: Send + 'static {
         Vec::new()
     }
 
-    /// A container before it is stopped. Returns updates of other containers.
+    /// A container before it is stopped. Returns updates of other containers, which are lost if the
+    /// answer is late.
     fn stop_container(&mut self, _pod: PodSandbox, _container: Container) -> Vec<ContainerUpdate> {
         Vec::new()
     }

@@ -224,8 +224,9 @@ impl<'a> Session<'a> {
                 (self.report)(PluginReport::Synchronized { runtime });
             }
         }
-        // A late synchronization still gives the handler all it needs.
-        if late && !is_synchronization {
+        // Only if the handler has decided something that the runtime does not do, it must get what
+        // really runs.
+        if late && method.decides() {
             return Err(Error::Late { method: method.name(), within });
         }
         Ok(())

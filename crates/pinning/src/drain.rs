@@ -62,7 +62,7 @@ pub enum DrainOutcome {
 /// leaves a checkpoint, or with [`Scope::EveryPod`].
 ///
 /// # Errors
-/// No cpusets here, a checkpoint whose cgroups are all missing, or an agent that cannot be asked.
+/// No cpusets here, a checkpoint of another hierarchy, or an agent that cannot be asked.
 /// Also an agent that does not release the lock within `timeout`.
 pub fn drain(config: &DrainConfig, timeout: Duration) -> Result<DrainOutcome> {
     let state_dir = &config.node.state_dir;
@@ -135,6 +135,7 @@ fn give_back_here(
     if let Some(first) = checkpoint.written.keys().next().cloned()
         && checkpoint.relocate(tree.mount()) == 0
         && scope == Scope::Written
+        && !checkpoint.has_place_below(tree.mount())
     {
         let (checkpoint, mount) =
             (PinningCheckpoint::path(&config.node.state_dir), tree.mount().to_owned());

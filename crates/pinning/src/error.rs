@@ -39,7 +39,7 @@ pub enum Error {
     /// A file or lock of the state directory.
     #[error(transparent)]
     State(#[from] state_dir::Error),
-    /// None of the checkpoint's cgroups is here: wrong mount, or all of them were removed.
+    /// None of the checkpoint's cgroups is here, nor one above them: a wrong mount.
     #[error(
         "no cgroup of the {entries} in {checkpoint} exists below {mount} (first: {first}); nothing was changed. Set \
          --cgroup-root to the mount of the host's cgroups, or delete the file if those pods no longer exist",

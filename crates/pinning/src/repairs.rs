@@ -86,10 +86,11 @@ impl Repairs {
         self.pods.entry(uid.clone()).or_default().failures.note(now);
     }
 
-    /// Pauses each pod with too many repairs or failures, or the node if most of its pods are
-    /// paused.
-    pub(crate) fn judge(&mut self, pods: &BTreeSet<&Uid>, now: Instant) -> NewPauses {
-        self.pods.retain(|uid, trouble| pods.contains(uid) && trouble.is_remembered(now));
+    /// Pauses each pod with too many repairs or failures, or the node if most of its pods, in more
+    /// than one namespace, are paused: the pods of one tenant cannot end enforcement for others.
+    /// `pods` has the namespaces; empty if unknown.
+    pub(crate) fn judge(&mut self, pods: &BTreeMap<&Uid, &str>, now: Instant) -> NewPauses {
+        self.pods.retain(|uid, trouble| pods.contains_key(uid) && trouble.is_remembered(now));
         let mut pauses = NewPauses::default();
         for (uid, trouble) in &mut self.pods {
             if let Some(cause) = trouble.is_too_often(now) {
@@ -99,9 +100,10 @@ impl Repairs {
             }
         }
         for cause in [PauseCause::Rewritten, PauseCause::WriteFailed] {
-            let paused =
-                self.pods.values().filter(|trouble| trouble.paused(now) == Some(cause)).count();
-            if paused > 1 && paused * 2 > pods.len() {
+            let paused = self.pods.iter().filter(|(_, pod)| pod.paused(now) == Some(cause));
+            let paused: Vec<&str> = paused.filter_map(|(uid, _)| pods.get(uid).copied()).collect();
+            let namespaces: BTreeSet<_> = paused.iter().filter(|one| !one.is_empty()).collect();
+            if namespaces.len() > 1 && paused.len() * 2 > pods.len() {
                 let pause = CausedPause::after(self.node, cause, now);
                 *self = Self { pods: BTreeMap::new(), node: Some(pause) };
                 return NewPauses { pods: Vec::new(), node: Some(pause) };
@@ -157,6 +159,11 @@ mod tests {
         (0..count).map(|n| format!("pod{n}").into()).collect()
     }
 
+    /// Each pod in a namespace of its own.
+    fn apart(all: &[Uid]) -> BTreeMap<&Uid, &str> {
+        all.iter().map(|uid| (uid, &**uid)).collect()
+    }
+
     /// Repeatedly judges these pods: at each of these seconds, after a rewrite of one cgroup of
     /// each pod in `rewritten`.
     fn rewrite(
@@ -170,7 +177,7 @@ mod tests {
         for second in seconds {
             let now = start + Duration::from_secs(second);
             rewritten.iter().for_each(|uid| repairs.rewritten(uid, "a".into(), now));
-            last = repairs.judge(&all.iter().collect(), now);
+            last = repairs.judge(&apart(all), now);
         }
         last
     }
@@ -201,11 +208,22 @@ mod tests {
     }
 
     #[test]
+    fn failures_of_all_pods_of_one_namespace_pause_only_these_pods() {
+        let (now, all, mut repairs) = (Instant::now(), uids(3), Repairs::default());
+        for uid in &all[..2] {
+            (0..6).for_each(|_| repairs.failed(uid, now));
+        }
+        let pods = all.iter().map(|uid| (uid, "shop")).collect();
+        let pauses = repairs.judge(&pods, now);
+        assert_eq!((pauses.pods.len(), pauses.node), (2, None));
+    }
+
+    #[test]
     fn the_second_pause_of_a_pod_is_longer() {
         let (all, mut repairs, mut now) = (uids(3), Repairs::default(), Instant::now());
         for minutes in [1, 2, 4] {
             (0..6).for_each(|_| repairs.failed(&all[0], now));
-            let pauses = repairs.judge(&all.iter().collect(), now).pods;
+            let pauses = repairs.judge(&apart(&all), now).pods;
             let [(_, CausedPause { cause: PauseCause::WriteFailed, pause })] = pauses[..] else {
                 panic!("{pauses:?}")
             };
@@ -221,9 +239,9 @@ mod tests {
             let now = start + Duration::from_secs(13 * n);
             repairs.rewritten(&all[0], "a".into(), now);
             repairs.failed(&all[0], now);
-            assert_eq!(repairs.judge(&all.iter().collect(), now), NewPauses::default());
+            assert_eq!(repairs.judge(&apart(&all), now), NewPauses::default());
         }
-        repairs.judge(&BTreeSet::new(), start);
+        repairs.judge(&BTreeMap::new(), start);
         assert!(repairs.pods.is_empty());
     }
 
@@ -231,6 +249,6 @@ mod tests {
     fn each_cgroup_once_is_no_rival_however_many_there_are() {
         let (now, all, mut repairs) = (Instant::now(), uids(1), Repairs::default());
         (0..50).for_each(|n| repairs.rewritten(&all[0], format!("container{n}").into(), now));
-        assert_eq!(repairs.judge(&all.iter().collect(), now), NewPauses::default());
+        assert_eq!(repairs.judge(&apart(&all), now), NewPauses::default());
     }
 }

@@ -13,9 +13,13 @@ use cgroupfs::Hierarchy;
 use kernel_text::{CgroupVersion, CpuSet, WeightRule};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
-use pinning::{NodeConfig, NodePods, PassReport, Pinner, PinnerConfig, PinningStatus, Round};
+use pinning::{
+    DrainConfig, DrainOutcome, Drained, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig,
+    PinningStatus, Round, Scope,
+};
 use placement::{CpuQos, Profile, Profiles, Reason, Selector, Settings};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use state_dir::{PinningCheckpoint, WrittenCgroup};
 use testkit::NoNames;
 
 /// A node with eight CPUs: 2 sockets × 2 cores × 2 threads, adjacent siblings; cgroup v2, cgroupfs
@@ -681,4 +685,27 @@ fn the_share_pool_keeps_what_its_pods_request() {
     );
     pods[1] = files.pod("web", "LSE", 2000);
     assert_eq!(pins(&pass(&mut files.pinner(none()), &pods)), ["web LSE 0-1"]);
+}
+
+/// Drains with a checkpoint of this cgroup, which does not exist.
+fn drain_of(files: &Files, cgroup: &str) -> pinning::Result<DrainOutcome> {
+    let node = files.config(Profiles::default()).node;
+    let written = WrittenCgroup { inode: 7, original: String::new() };
+    let written = [(files.path("cgroup").join(cgroup), written)].into();
+    let checkpoint = PinningCheckpoint { written, ..PinningCheckpoint::default() };
+    fs::create_dir_all(&node.state_dir).unwrap();
+    checkpoint.write(&node.state_dir, &files.path("cgroup")).unwrap();
+    pinning::drain(&DrainConfig { node, scope: Scope::Written }, Duration::ZERO)
+}
+
+#[test]
+fn a_drain_is_done_if_all_pods_of_the_checkpoint_have_ended() {
+    let files = Files::new();
+    let checkpoint =
+        || PinningCheckpoint::read(&files.config(Profiles::default()).node.state_dir).unwrap();
+    let error = drain_of(&files, "elsewhere/burstable/podgone").unwrap_err().to_string();
+    assert!(error.contains("--cgroup-root") && checkpoint().is_some(), "{error}");
+    let outcome = drain_of(&files, "kubepods/burstable/podgone").unwrap();
+    assert_eq!(outcome, DrainOutcome::Here(Drained::default()));
+    assert_eq!(checkpoint(), None);
 }

@@ -82,7 +82,11 @@ fn container(container: core_v1::Container) -> SpecContainer {
 
 fn resources(wire: Option<core_v1::ResourceRequirements>) -> WireResources {
     let wire = wire.unwrap_or_default();
-    WireResources { requests: amounts(wire.requests), limits: amounts(wire.limits) }
+    WireResources {
+        requests: amounts(wire.requests),
+        limits: amounts(wire.limits),
+        claims: vec![IgnoredAny; wire.claims.len()],
+    }
 }
 
 fn amounts(mut quantities: HashMap<String, core_v1::Quantity>) -> WireAmounts {

@@ -212,6 +212,7 @@ pub(crate) fn export_writes(writes: &Writes, add: impl Fn(&str, &str, u64)) {
     }
     add("all", "restored", writes.restored);
     add("all", "repaired", writes.repaired);
+    add("all", "conflict", writes.conflicts);
     add("all", "rejected", writes.rejected);
     add("all", "error", writes.errors.len() as u64);
 }

@@ -21,6 +21,6 @@ pub use node::{
 };
 pub use published::Published;
 pub use waits::{
-    ContainerWaits, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, NodeWaits, PressureRow,
-    PressureScope, STALL_BOUNDS_NS, SmtShares, TraceMode, TraceRow,
+    ContainerWaits, Culprit, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, LostTime,
+    NodeWaits, PressureRow, PressureScope, STALL_BOUNDS_NS, SmtShares, TraceMode, TraceRow,
 };

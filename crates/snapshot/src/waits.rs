@@ -99,6 +99,32 @@ pub struct InterferenceRow {
     pub wait_ns: u64,
 }
 
+/// What ran while a pod lost time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Culprit {
+    /// Another pod.
+    Pod(Arc<PodIdentity>),
+    /// A host service or the kernel.
+    System,
+    /// Not known.
+    Unattributed,
+}
+
+/// Time that a pod lost to others: per CPU, the time in which at least one of its threads was queued
+/// there and not throttled, and none of its own threads ran there. A union, not a sum over threads.
+#[derive(Debug, Clone)]
+pub struct LostTime {
+    /// The pod that lost the time.
+    pub victim: Arc<PodIdentity>,
+    /// What ran meanwhile, with a counter each, core-nanoseconds since the victim was first seen. A
+    /// wait that has not ended counts up to the last poll.
+    pub by: Vec<(Culprit, u64)>,
+    /// Counter: waits after a wakeup.
+    pub wakeups: u64,
+    /// Counter: those of at least ten milliseconds.
+    pub late_wakeups: u64,
+}
+
 /// Operating mode of the trace's eBPF program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceMode {
@@ -203,6 +229,8 @@ pub struct NodeWaits {
     pub containers: HashMap<Box<str>, Arc<ContainerWaits>>,
     /// Waits by victim and aggressor.
     pub interference: Vec<InterferenceRow>,
+    /// Lost time by victim. Empty unless waits are traced all the time.
+    pub lost: Vec<LostTime>,
     /// Pressure of the node and of each QoS class that has containers, by scope. Empty unless waits
     /// are traced all the time, because estimates are not bounds.
     pub pressure: Vec<PressureRow>,

@@ -137,6 +137,16 @@ impl PinningCheckpoint {
         found
     }
 
+    /// Whether a cgroup above a written one exists below this mount. Without any, the mount is
+    /// another hierarchy than the one that was written.
+    #[must_use]
+    pub fn has_place_below(&self, mount: &Path) -> bool {
+        let is_dir = |above: &Path| {
+            !above.as_os_str().is_empty() && above.is_relative() && mount.join(above).is_dir()
+        };
+        self.written.keys().any(|key| key.ancestors().skip(1).any(is_dir))
+    }
+
     /// Deletes the checkpoint.
     ///
     /// # Errors

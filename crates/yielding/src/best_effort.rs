@@ -15,7 +15,7 @@ use crate::budget::{Usage, budget};
 use crate::config::ActorConfig;
 use crate::inputs::Inputs;
 use crate::mode::Mode;
-use crate::pods::{BestEffort, may_have_quota};
+use crate::pods::{BestEffort, may_have_quota, request_cores};
 use crate::setting::is_available;
 use crate::shares::Shares;
 use crate::want::Want;
@@ -90,13 +90,15 @@ impl Yielding {
     ) -> (BestEffortReport, RequiredValues) {
         let pool = cpus.difference(&inputs.exclusive);
         let is_best_effort = |namespace: &str, pod: &str| best_effort.contains(namespace, pod);
+        let request = |namespace: &str, pod: &str| request_cores(&inputs.pods, namespace, pod);
         let budget_cores = usage.node.as_ref().map(budget);
         // Without pods that could be restricted, the whole node is theirs.
         let allowed = match best_effort.cgroups.is_empty() {
             true => usage.node.map(|node| node.capacity),
             false => budget_cores,
         };
-        let (signal, harm) = signal(&mut self.harm, &inputs.snapshot, is_best_effort, allowed);
+        let (signal, harm) =
+            signal(&mut self.harm, &inputs.snapshot, is_best_effort, request, allowed);
         self.shares.note(now, best_effort.cgroups.keys(), &usage.best_effort);
         let since = now.saturating_duration_since(self.start);
         let transition = self.controller.tick(since, signal, pool.len());
@@ -180,10 +182,11 @@ fn signal(
     meter: &mut HarmMeter,
     snapshot: &NodeSnapshot,
     is_best_effort: impl Fn(&str, &str) -> bool,
+    request_cores: impl Fn(&str, &str) -> f64,
     allowed_cores: Option<f64>,
 ) -> (Signal, Option<Harm>) {
-    match meter.read(snapshot, is_best_effort) {
-        Some(harm) => (Signal::Waits(harm.clone()), Some(harm)),
+    match meter.read(snapshot, is_best_effort, request_cores) {
+        Some(harms) => (Signal::Waits(harms.clone()), Some(harms.worst)),
         None if is_traced(snapshot) || snapshot.waits.feature.is_none() => (Signal::Missing, None),
         None => (allowed_cores.map_or(Signal::Missing, Signal::Utilization), None),
     }
@@ -208,7 +211,7 @@ mod tests {
         let mut signal = |feature: Option<FeatureState>| {
             let waits = Arc::new(NodeWaits { feature, ..NodeWaits::default() });
             let snapshot = NodeSnapshot { waits, ..NodeSnapshot::default() };
-            signal(&mut harm, &snapshot, |_, _| false, Some(0.5)).0
+            signal(&mut harm, &snapshot, |_, _| false, |_, _| 1.0, Some(0.5)).0
         };
         assert_eq!(signal(None), Signal::Missing, "the trace may be loading");
         let off = FeatureState { feature: "sched_trace", enabled: false, reason: "off".into() };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kernel_text::CgroupVersion;
 use kubepods::PodIndex;
-use kubepods::model::{Pod, Resize, Resources};
+use kubepods::model::{Container, ContainerKind, Pod, Resize, Resources};
 use kubepods::path::{self, CgroupPath, QosClass};
 use snapshot::NodeSnapshot;
 
@@ -34,6 +34,30 @@ fn is_being_resized(pod: &Pod) -> bool {
                 || containers.any(|one| differs(&one.resources, &one.actual_resources))
         }
     }
+}
+
+/// CPU request of the pod with this namespace and name, cores; 0 if it is not known. A resize that
+/// is not in force adds nothing.
+pub(crate) fn request_cores(pods: &PodIndex, namespace: &str, name: &str) -> f64 {
+    let pod = pods.pods().iter().find(|pod| (&*pod.namespace, &*pod.name) == (namespace, name));
+    pod.map_or(0.0, |pod| request_millis(pod) as f64 / 1000.0)
+}
+
+fn request_millis(pod: &Pod) -> u64 {
+    if let Some(sum) = &pod.unlisted {
+        return sum.cpu_request_millis.unwrap_or_default();
+    }
+    let in_force = |desired: &Resources, actual: &Option<Resources>| {
+        let actual = actual.as_ref().and_then(|actual| actual.cpu_request_millis);
+        Some(desired.cpu_request_millis?.min(actual.unwrap_or(u64::MAX)))
+    };
+    let is_summed =
+        |one: &&Container| matches!(one.kind, ContainerKind::App | ContainerKind::Sidecar);
+    let containers = pod.containers.iter().filter(is_summed);
+    let of_containers =
+        containers.filter_map(|one| in_force(&one.resources, &one.actual_resources));
+    in_force(&pod.resources, &pod.actual_resources)
+        .unwrap_or_else(|| of_containers.fold(0, u64::saturating_add))
 }
 
 /// Parses the path of a cgroup below the mount.
@@ -104,9 +128,35 @@ impl BestEffort {
 
 #[cfg(test)]
 mod tests {
-    use kubepods::model::Container;
-
     use super::*;
+
+    #[test]
+    fn the_request_of_a_pod_is_the_sum_in_force_or_that_of_its_level() {
+        let resources =
+            |millis| Resources { cpu_request_millis: Some(millis), ..Resources::default() };
+        let container = |kind, millis, actual: Option<u64>| {
+            let actual_resources = actual.map(resources);
+            Container { kind, resources: resources(millis), actual_resources, ..<_>::default() }
+        };
+        let containers = vec![
+            container(ContainerKind::App, 500, None),
+            container(ContainerKind::Sidecar, 250, Some(250)),
+            container(ContainerKind::Init, 4000, None),
+            // A resize that the node cannot fulfill.
+            container(ContainerKind::App, 64_000, Some(250)),
+            Container::default(),
+        ];
+        let pod = Pod { namespace: "n".into(), name: "p".into(), containers, ..Pod::default() };
+        let request = |pod: &Pod| {
+            let index = PodIndex::build(&PodIndex::default(), vec![pod.clone().into()], []);
+            request_cores(&index, "n", "p")
+        };
+        assert_eq!(request(&pod), 1.0);
+        let level = Pod { resources: resources(1500), ..pod.clone() };
+        assert_eq!(request(&level), 1.5);
+        assert_eq!(request(&Pod { unlisted: Some(resources(100)), ..pod.clone() }), 0.1);
+        assert_eq!(request(&Pod { name: "q".into(), ..pod }), 0.0, "another pod");
+    }
 
     #[test]
     fn a_resize_is_under_way_while_the_requests_differ_and_it_is_not_put_off() {

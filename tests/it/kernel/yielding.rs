@@ -25,9 +25,14 @@ struct Scene {
 }
 
 fn pod(name: &str, uid: &str, id: &str, qos: &str) -> Value {
+    // Waits count up to the request.
+    let resources = match qos {
+        "BestEffort" => json!({}),
+        _ => json!({"requests": {"cpu": "1"}}),
+    };
     json!({
         "metadata": {"namespace": "test", "name": name, "uid": uid},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {}}]},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
         "status": {"phase": "Running", "qosClass": qos, "containerStatuses": [{
             "name": "c", "containerID": format!("containerd://{id}"), "restartCount": 0, "state": {"running": {}},
         }]},

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
+use std::time::Instant;
 
 use analysis::injection::{
     CONTAINERS_ANNOTATION, Known, RECORD_ANNOTATION, Record, Request, VARIABLES_ANNOTATION,
@@ -12,9 +13,11 @@ use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources
 use nri::{Creation, Events, Handler};
 use tokio::sync::Notify;
 
+use super::Missed;
 use super::container::{
     Candidate, InjectedContainer, InjectedContainers, Limit, Listed, Resources, usable_cpus,
 };
+use super::failures::Failures;
 use super::rules::InjectionRules;
 
 type FindListed = Box<dyn Fn(&str, &str) -> Option<Listed> + Send>;
@@ -30,8 +33,10 @@ pub struct Injector {
     changes: Arc<Notify>,
     /// Running containers whose pods are not listed yet, by the runtime's id.
     unlisted: BTreeMap<String, Candidate>,
-    /// Called for each container that starts without variables because its pod is not listed yet.
-    missed: Box<dyn Fn() + Send>,
+    /// Creations that are not complete.
+    failures: Failures,
+    /// Called for each container that starts without its variables.
+    missed: Box<dyn Fn(Missed) + Send>,
 }
 
 impl std::fmt::Debug for Injector {
@@ -43,12 +48,12 @@ impl std::fmt::Debug for Injector {
 
 impl Injector {
     /// An injector that asks `listed` for a container by the UID of its pod and its name, and calls
-    /// `missed` for each one that starts without variables because its pod is not listed yet.
+    /// `missed` for each one that starts without its variables.
     pub(super) fn new(
         rules: InjectionRules,
         online_cpus: Option<u64>,
         listed: impl Fn(&str, &str) -> Option<Listed> + Send + 'static,
-        missed: impl Fn() + Send + 'static,
+        missed: impl Fn(Missed) + Send + 'static,
     ) -> Self {
         let (containers, unlisted) = (InjectedContainers::new(), BTreeMap::new());
         let changes = Arc::new(Notify::new());
@@ -59,6 +64,7 @@ impl Injector {
             containers,
             changes,
             unlisted,
+            failures: Failures::default(),
             missed: Box::new(missed),
         }
     }
@@ -93,6 +99,14 @@ impl Injector {
         if has_changed {
             self.changed();
         }
+    }
+
+    /// Whether the container gets variables only if its pod is listed, which it is not yet.
+    pub(crate) fn awaits_list(&self, pod: &PodSandbox, container: &Container) -> bool {
+        let is_unlisted = || (self.listed)(&pod.uid, &container.name).is_none();
+        !self.rules.observes
+            && self.candidate(pod, container).is_some_and(|one| one.request.containers.is_none())
+            && is_unlisted()
     }
 
     /// The container, if it can get variables.
@@ -149,7 +163,24 @@ impl Injector {
         })
     }
 
+    /// Begins the creation of a container with variables, unless earlier ones failed.
+    fn may_have_variables(&mut self, entry: &InjectedContainer) -> bool {
+        let InjectedContainer { namespace, pod, container, pod_uid, .. } = entry;
+        let may = self.failures.begin(pod_uid, container, Instant::now());
+        if !may {
+            (self.missed)(Missed::CreationsFailed);
+            tracing::warn!(
+                namespace,
+                pod,
+                container,
+                "no variables for half an hour: creations with them failed; another NRI plugin seems to set one of them"
+            );
+        }
+        may
+    }
+
     fn clear(&mut self) {
+        self.failures.clear();
         self.containers.clear();
         self.unlisted.clear();
     }
@@ -163,6 +194,7 @@ impl Handler for Injector {
     fn events(&self) -> Events {
         Events::of(&[
             Event::CreateContainer,
+            Event::PostCreateContainer,
             Event::UpdateContainer,
             Event::UpdatePodSandbox,
             Event::StopContainer,
@@ -210,7 +242,7 @@ impl Handler for Injector {
         let Some(candidate) = self.candidate(&pod, &container) else { return creation };
         let Some(mut entry) = self.resolved(&container.id, candidate) else {
             if !self.rules.observes && self.unlisted.contains_key(&container.id) {
-                (self.missed)();
+                (self.missed)(Missed::NotListed);
                 tracing::info!(
                     namespace = pod.namespace,
                     pod = pod.name,
@@ -221,6 +253,9 @@ impl Handler for Injector {
             }
             return creation;
         };
+        if !self.rules.observes && !self.may_have_variables(&entry) {
+            return creation;
+        }
         if !self.rules.observes {
             for (variable, value) in &entry.record.values {
                 creation.add_env(variable.name(), value);
@@ -280,11 +315,15 @@ impl Handler for Injector {
     fn notify(&mut self, event: Event, pod: PodSandbox, container: Option<Container>) {
         let before = self.containers.len();
         match (event, container) {
+            (Event::PostCreateContainer, Some(container)) => {
+                self.failures.end(&pod.uid, &container.name);
+            }
             (Event::RemoveContainer, Some(container)) => {
                 self.containers.remove(&container.id);
                 self.unlisted.remove(&container.id);
             }
             (Event::RemovePodSandbox, _) => {
+                self.failures.remove_pod(&pod.uid);
                 self.unlisted.retain(|_, candidate| candidate.entry.sandbox != pod.id);
                 self.containers.retain(|_, entry| entry.sandbox != pod.id);
             }

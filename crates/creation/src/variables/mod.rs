@@ -1,8 +1,10 @@
 //! Environment variables for new containers (`--inject-env`).
 
 mod container;
+mod failures;
 mod injector;
 mod rules;
+mod waiting;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use pod_sources::Pods;
 use container::{InjectedContainers, Listed, would_inject};
 pub use injector::Injector;
 pub use rules::{InjectProfile, InjectionRules, checked_profiles};
+pub(crate) use waiting::ListWaits;
 
 /// Time between a change of the variables and their publication, so that a burst of creations costs
 /// one.
@@ -34,10 +37,30 @@ pub fn injector(
     metrics: Arc<AgentMetrics>,
 ) -> Injector {
     if !rules.observes {
-        metrics.injection().add_unlisted(0);
+        Missed::ALL.iter().for_each(|reason| metrics.injection().add_missed(reason.as_str(), 0));
     }
-    let missed = move || metrics.injection().add_unlisted(1);
+    let missed = move |reason: Missed| metrics.injection().add_missed(reason.as_str(), 1);
     Injector::new(rules, online_cpus, listed(pods, advisor), missed)
+}
+
+/// Reason for which a container starts without the variables that its pod asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missed {
+    /// The pod is not listed yet.
+    NotListed,
+    /// Creations with variables failed.
+    CreationsFailed,
+}
+
+impl Missed {
+    const ALL: [Self; 2] = [Self::NotListed, Self::CreationsFailed];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotListed => "pod_not_listed",
+            Self::CreationsFailed => "creations_failed",
+        }
+    }
 }
 
 /// Publishes the variables of the running containers, and determines those of containers whose pods

@@ -192,6 +192,7 @@ fn join(
         name: bounded(spec.name.clone(), NAME),
         kind,
         image: bounded(spec.image.clone(), IMAGE),
+        has_claims: !spec.resources.claims.is_empty(),
         resources: resources(&spec.resources),
         ..Container::default()
     };

@@ -123,6 +123,9 @@ pub struct WireResources {
     pub requests: WireAmounts,
     #[serde(deserialize_with = "nullable")]
     pub limits: WireAmounts,
+    /// Claims of dynamic resource allocation; only their presence matters here.
+    #[serde(deserialize_with = "nullable")]
+    pub claims: Vec<serde::de::IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -27,6 +27,8 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &pinning::PINNING_STEPPED_BACK,
     &pinning::PIN_EVENTS_TOTAL,
     &injection::NRI_CONNECTED,
+    &injection::NRI_DISCONNECTED_SECONDS_TOTAL,
+    &injection::NRI_RECONNECTIONS_TOTAL,
     &injection::NRI_EMPTY_ANSWERS_TOTAL,
     &injection::ENV_INJECTIONS_MISSED_TOTAL,
     &injection::CONTAINER_INJECTED_ENV_INFO,

@@ -26,7 +26,7 @@ pub(crate) static BEST_EFFORT_WRITES_TOTAL: Descriptor = counter(
     "cpuwarden_best_effort_writes_total",
     &["setting", "result"],
     "Writes to cgroups of best-effort pods, by result: ok, for each setting (idle, cpus, quota); with setting=all: \
-     restored, repaired (another program had changed the value), error.",
+     restored, repaired (another program had changed the value), conflict (another program keeps changing a pod), error.",
 );
 
 pub(crate) static BEST_EFFORT_ENFORCING: Descriptor = gauge(

@@ -35,6 +35,7 @@ pub(crate) static BURST_CHANGES_TOTAL: Descriptor = counter(
 pub(crate) static BURST_WRITES_TOTAL: Descriptor = counter(
     "cpuwarden_burst_writes_total",
     &["setting", "result"],
-    "Writes of bursts, by result: ok, with setting=burst; with setting=all: restored, repaired (another program or the kernel had changed the value), rejected (by the kernel; the cgroup \
-     then has no burst), error.",
+    "Writes of bursts, by result: ok, with setting=burst; with setting=all: restored, repaired (another program or the kernel had \
+     changed the value), conflict (another program keeps changing a pod, whose bursts stay 0), rejected (by the kernel; \
+     the cgroup then has no burst), error.",
 );

@@ -11,6 +11,18 @@ pub(crate) static NRI_CONNECTED: Descriptor = gauge(
      their start, and bursts are lowered only after a smaller limit was rejected.",
 );
 
+pub(crate) static NRI_DISCONNECTED_SECONDS_TOTAL: Descriptor = counter(
+    "cpuwarden_nri_disconnected_seconds_total",
+    &[],
+    "Time without a connection to the container runtime since the agent's start, counted at each attempt to connect.",
+);
+
+pub(crate) static NRI_RECONNECTIONS_TOTAL: Descriptor = counter(
+    "cpuwarden_nri_reconnections_total",
+    &[],
+    "Connections to the container runtime after the first one.",
+);
+
 pub(crate) static NRI_EMPTY_ANSWERS_TOTAL: Descriptor = counter(
     "cpuwarden_nri_empty_answers_total",
     &["method"],
@@ -23,7 +35,8 @@ pub(crate) static ENV_INJECTIONS_MISSED_TOTAL: Descriptor = counter(
     &["reason"],
     "Containers that started without the variables that their pod asks for, by reason: pod_not_listed (the kubelet's \
      list did not contain the pod yet, so the container may have been an init container; name it in the annotation \
-     cpuwarden.io/inject-env-containers). Absent unless --inject-env is annotated or profiles.",
+     cpuwarden.io/inject-env-containers), creations_failed (three creations with variables failed: another NRI plugin \
+     may set one of them). Absent unless --inject-env is annotated or profiles.",
 );
 
 pub(crate) static CONTAINER_INJECTED_ENV_INFO: Descriptor = gauge(

@@ -65,7 +65,12 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
     ),
     ("cpuwarden_node_condition_patches_total", "failing reports of the node condition"),
     ("cpuwarden_nri_connected", "nodes on which new containers are not adjusted before they start"),
+    (
+        "cpuwarden_nri_disconnected_seconds_total",
+        "time in which containers started without CPUs and variables of the agent",
+    ),
     ("cpuwarden_nri_empty_answers_total", "containers that a fault left without variables"),
+    ("cpuwarden_nri_reconnections_total", "lost connections to the container runtime"),
     ("cpuwarden_pod_cfs_burst_periods_total", "the same as for containers"),
     (
         "cpuwarden_pod_cfs_periods_total",

@@ -45,8 +45,10 @@ pub(crate) fn agent() -> AgentMetrics {
     agent.set_recording(true);
     let injection = agent.injection();
     injection.set_connected(["containerd", "v2.4.3"], true);
+    injection.add_disconnected(Duration::from_millis(1500));
+    injection.add_reconnections(2);
     injection.add_empty_answer("CreateContainer");
-    injection.add_unlisted(1);
+    injection.add_missed("pod_not_listed", 1);
     let variable = ["shop", "cart-1", "main", "GOMAXPROCS", "1", "injected"];
     injection.set_variables([variable].into_iter());
     let best_effort = agent.best_effort();

@@ -99,6 +99,31 @@ fn after_a_late_answer_the_plugin_reconnects_when_the_call_ends() {
 }
 
 #[test]
+fn a_late_answer_to_an_event_keeps_the_connection() {
+    let within = Duration::from_millis(100);
+    let node = Node::with(Events::LIFECYCLE, |plugin| plugin.answer_within(within));
+    let mut runtime = Runtime::start(&node.listener, &[]);
+    node.report();
+    node.calls::<2>();
+    let (pod, container) = (Some(pod()), Some(container("hangs")));
+    let stop = api::StopContainerRequest { pod: pod.clone(), container: container.clone() };
+    let _: api::StopContainerResponse = runtime.call("StopContainer", &stop);
+    let late = "the handler did not answer within 100ms";
+    assert_eq!(node.report(), format!("empty answer to StopContainer: {late}"));
+    assert_eq!(node.call(), "stop hangs");
+    node.release.send(()).unwrap();
+    let event = api::Event::RemoveContainer.into();
+    let change = api::StateChangeEvent { event, pod, container };
+    let _: api::Empty = runtime.call("StateChange", &change);
+    assert_eq!(node.report(), format!("empty answer to StateChange: {late}"));
+    assert_eq!(node.call(), "RemoveContainer pod/hangs");
+    node.release.send(()).unwrap();
+    // On the same connection, without another synchronization.
+    assert!(!runtime.synchronize(&["after"], false).more);
+    assert_eq!(node.call(), "synchronize 1 after");
+}
+
+#[test]
 fn a_late_chunk_of_a_synchronization_does_not_end_it() {
     let within = Duration::from_millis(100);
     let node = Node::with(Events::LIFECYCLE, |plugin| plugin.answer_within(within));

@@ -78,6 +78,10 @@ impl Handler for Recorder {
 
     fn stop_container(&mut self, _pod: PodSandbox, container: Container) -> Vec<ContainerUpdate> {
         self.record(format!("stop {}", container.name));
+        if container.name == "hangs" {
+            // Also returns at the end of the sender.
+            let _ = self.release.recv();
+        }
         Vec::new()
     }
 
@@ -94,6 +98,10 @@ impl Handler for Recorder {
     fn notify(&mut self, event: Event, pod: PodSandbox, container: Option<Container>) {
         let container = container.map_or_else(|| "-".to_owned(), |container| container.name);
         self.record(format!("{event:?} {}/{container}", pod.name));
+        if container == "hangs" {
+            // Also returns at the end of the sender.
+            let _ = self.release.recv();
+        }
     }
 
     fn disconnected(&mut self) {

@@ -1,34 +1,57 @@
-//! Containers whose CPUs are not this agent's to write, as the runtime reports them.
+//! Containers whose CPUs may not be this agent's to write, as the runtime reports them.
+//!
+//! Every author of a pod can set variables and annotations. So a claim by a variable counts only
+//! once the kubelet confirms it, and an annotation only where the operator permits it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-use placement::Uid;
+use placement::{Authorization, Pod, Uid};
 
-/// A container that another program places, or whose pod asks to leave its CPUs alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Time for which the pod of a claim that nothing confirms is left alone, unless a list refutes the
+/// claim before.
+const CLAIM_PENDING: Duration = Duration::from_secs(10);
+
+/// A container that another program places, or whose author says so.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForeignContainer {
-    /// UID of its pod, none of whose cpusets is written.
+    /// UID of its pod.
     pub pod: Uid,
     /// `namespace/pod/container`.
     pub name: String,
     /// Whether another program sets its CPUs. Such a program may place any container of the node.
     pub has_cpus: bool,
+    /// The pod with its namespace and labels, if an annotation asks to leave its CPUs alone.
+    pub preserved: Option<Pod>,
+    /// Whether a variable claims CPUs for the container.
+    pub is_claimed: bool,
+}
+
+/// What the kubelet reports of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The spec or pod-resources has one.
+    Confirmed,
+    /// The pod is listed without one.
+    Refuted,
+    /// The pod is not listed yet.
+    Unknown,
 }
 
 /// All of them, by container id.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignContainers {
-    /// `None` until the runtime has reported what runs.
-    by_id: Option<BTreeMap<String, ForeignContainer>>,
+    /// With the time of each report; `None` until the runtime has reported what runs.
+    by_id: Option<BTreeMap<String, (Instant, ForeignContainer)>>,
 }
 
 impl ForeignContainers {
-    pub(super) fn replace(&mut self, all: BTreeMap<String, ForeignContainer>) {
-        self.by_id = Some(all);
+    pub(super) fn replace(&mut self, all: BTreeMap<String, ForeignContainer>, now: Instant) {
+        self.by_id = Some(all.into_iter().map(|(id, one)| (id, (now, one))).collect());
     }
 
-    pub(super) fn add(&mut self, id: &str, container: ForeignContainer) {
-        self.by_id.get_or_insert_default().insert(id.to_owned(), container);
+    pub(super) fn add(&mut self, id: &str, container: ForeignContainer, now: Instant) {
+        self.by_id.get_or_insert_default().insert(id.to_owned(), (now, container));
     }
 
     /// Returns whether it was one of them.
@@ -40,7 +63,7 @@ impl ForeignContainers {
     pub(super) fn remove_pod(&mut self, uid: &str) -> bool {
         let Some(all) = &mut self.by_id else { return false };
         let count = all.len();
-        all.retain(|_, container| *container.pod != *uid);
+        all.retain(|_, (_, container)| *container.pod != *uid);
         all.len() < count
     }
 
@@ -48,44 +71,104 @@ impl ForeignContainers {
         self.by_id.is_some()
     }
 
-    /// UIDs of their pods.
-    pub(crate) fn pods(&self) -> BTreeSet<Uid> {
-        self.all().map(|container| container.pod.clone()).collect()
+    /// UIDs of the pods whose cpusets are not written.
+    pub(crate) fn pods(
+        &self,
+        authorization: &Authorization,
+        claim: impl Fn(&ForeignContainer) -> Claim,
+        now: Instant,
+    ) -> BTreeSet<Uid> {
+        let is_left_alone = |(since, one): &&(Instant, ForeignContainer)| {
+            one.has_cpus
+                || one.is_preserved(authorization)
+                || one.is_claimed
+                    && match claim(one) {
+                        Claim::Confirmed => true,
+                        Claim::Refuted => false,
+                        Claim::Unknown => now.saturating_duration_since(*since) < CLAIM_PENDING,
+                    }
+        };
+        self.all().filter(is_left_alone).map(|(_, one)| one.pod.clone()).collect()
+    }
+
+    /// Whether the pod's annotation asks to leave its CPUs alone, and may.
+    pub(super) fn is_preserved(&self, uid: &Uid, authorization: &Authorization) -> bool {
+        let mut of_pod = self.all().filter(|(_, one)| one.pod == *uid);
+        of_pod.any(|(_, one)| one.is_preserved(authorization))
     }
 
     /// The obstacle to writing any cpuset, if another program sets CPUs.
     pub(crate) fn obstacle(&self) -> Option<String> {
-        let first = self.all().filter(|container| container.has_cpus).map(|one| &one.name).min()?;
+        let with_cpus = self.all().filter(|(_, container)| container.has_cpus);
+        let first = with_cpus.map(|(_, one)| &one.name).min()?;
         Some(format!("another NRI plugin sets the CPUs of {first}"))
     }
 
-    fn all(&self) -> impl Iterator<Item = &ForeignContainer> {
+    fn all(&self) -> impl Iterator<Item = &(Instant, ForeignContainer)> {
         self.by_id.iter().flat_map(BTreeMap::values)
+    }
+}
+
+impl ForeignContainer {
+    fn is_preserved(&self, authorization: &Authorization) -> bool {
+        self.preserved.as_ref().is_some_and(|pod| authorization.may_preserve_cpus(pod))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use placement::Selector;
+
     use super::*;
+
+    fn one(pod: &str) -> ForeignContainer {
+        let name = format!("shop/{pod}/app");
+        ForeignContainer { pod: pod.into(), name, ..ForeignContainer::default() }
+    }
 
     #[test]
     fn the_obstacle_lasts_as_long_as_a_container_with_foreign_cpus() {
-        let one = |pod: &str, has_cpus| ForeignContainer {
-            pod: pod.into(),
-            name: format!("shop/{pod}/app"),
-            has_cpus,
-        };
-        let mut foreign = ForeignContainers::default();
+        let (mut foreign, now) = (ForeignContainers::default(), Instant::now());
         assert!(!foreign.is_reported());
-        foreign.replace([("1".to_owned(), one("web", false))].into());
-        assert!(foreign.is_reported());
-        assert_eq!((foreign.obstacle(), foreign.pods()), (None, ["web".into()].into()));
-        foreign.add("2", one("db", true));
+        foreign.replace([("1".to_owned(), one("web"))].into(), now);
+        assert!(foreign.is_reported() && foreign.obstacle().is_none());
+        foreign.add("2", ForeignContainer { has_cpus: true, ..one("db") }, now);
         let obstacle = foreign.obstacle().unwrap();
         assert_eq!(obstacle, "another NRI plugin sets the CPUs of shop/db/app");
         assert!(foreign.remove("2") && !foreign.remove("2"));
         assert_eq!(foreign.obstacle(), None);
         assert!(foreign.remove_pod("web") && !foreign.remove_pod("web"));
-        assert!(foreign.pods().is_empty());
+    }
+
+    #[test]
+    fn a_claim_by_variable_is_believed_only_if_the_kubelet_confirms_it() {
+        let (mut foreign, start) = (ForeignContainers::default(), Instant::now());
+        foreign.add("1", ForeignContainer { is_claimed: true, ..one("web") }, start);
+        let is_left_alone = |claim, second| {
+            let now = start + Duration::from_secs(second);
+            !foreign.pods(&Authorization::default(), |_| claim, now).is_empty()
+        };
+        assert!(is_left_alone(Claim::Confirmed, 0) && is_left_alone(Claim::Confirmed, 1000));
+        assert!(!is_left_alone(Claim::Refuted, 0));
+        assert!(is_left_alone(Claim::Unknown, 9) && !is_left_alone(Claim::Unknown, 10));
+    }
+
+    #[test]
+    fn cpus_are_preserved_only_where_the_operator_permits_it() {
+        let (mut foreign, now) = (ForeignContainers::default(), Instant::now());
+        let pod = Pod { namespace: "shop".into(), ..Pod::default() };
+        foreign.add("1", ForeignContainer { preserved: Some(pod), ..one("web") }, now);
+        let of = |namespace: &str| {
+            let namespaces = vec![namespace.to_owned()];
+            let selector = Selector { namespaces, ..Selector::default() };
+            Authorization { preserve_cpus: vec![selector], ..Authorization::default() }
+        };
+        for (authorization, expected) in
+            [(Authorization::default(), false), (of("jobs"), false), (of("shop"), true)]
+        {
+            let pods = foreign.pods(&authorization, |_| Claim::Unknown, now);
+            assert_eq!(!pods.is_empty(), expected);
+            assert_eq!(foreign.is_preserved(&"web".into(), &authorization), expected);
+        }
     }
 }

@@ -21,7 +21,7 @@ use placement::{Class, Pod};
 use rustix::event::{EventfdFlags, eventfd};
 
 pub use foreign::ForeignContainer;
-pub(crate) use foreign::ForeignContainers;
+pub(crate) use foreign::{Claim, ForeignContainers};
 pub(crate) use state::{InEffect, Reservation, State};
 
 /// Maximum wait for the runtime's first report of what runs, before the first pass.
@@ -104,7 +104,8 @@ impl Admission {
         placed: BTreeSet<String>,
         foreign: BTreeMap<String, ForeignContainer>,
     ) {
-        self.change(|state| state.synchronized(sandboxes, placed, foreign));
+        let now = Instant::now();
+        self.change(|state| state.synchronized(sandboxes, placed, foreign, now));
         self.wake();
     }
 
@@ -124,21 +125,22 @@ impl Admission {
         container_id: &str,
         is_placed: bool,
     ) -> bool {
-        let begun =
-            self.change(|state| state.creation_began(pod_uid, name, container_id, is_placed));
-        let Some((may_have_cpus, is_changed)) = begun else { return true };
-        self.wake_if(Some(is_changed));
-        may_have_cpus
+        let now = Instant::now();
+        let begin =
+            |state: &mut State| state.creation_began(pod_uid, name, container_id, is_placed, now);
+        self.change(begin).unwrap_or(true)
     }
 
     /// The runtime has created the container.
     pub fn creation_ended(&self, pod_uid: &str, name: &str) {
-        self.change(|state| state.creation_ended(pod_uid, name));
+        let now = Instant::now();
+        self.wake_if(self.change(|state| state.creation_ended(pod_uid, name, now)));
     }
 
-    /// Adds a new container that is not this agent's to place.
+    /// Adds a new container that may not be this agent's to place.
     pub fn start_foreign(&self, container_id: &str, container: ForeignContainer) {
-        self.change(|state| state.start_foreign(container_id, container));
+        let now = Instant::now();
+        self.change(|state| state.start_foreign(container_id, container, now));
         self.wake();
     }
 
@@ -154,7 +156,8 @@ impl Admission {
 
     /// A pod is gone with its sandbox; ends its reservation.
     pub fn pod_removed(&self, uid: &str, sandbox: &str) {
-        self.wake_if(self.change(|state| state.pod_removed(uid, sandbox)));
+        let now = Instant::now();
+        self.wake_if(self.change(|state| state.pod_removed(uid, sandbox, now)));
     }
 
     /// Whether a pass should wait for the runtime's report of what runs: without it, a container

@@ -125,7 +125,11 @@ impl State {
     /// The pod's CPUs, and whether they were reserved now.
     fn reserve(&mut self, pod: &Pod, max_age: Duration, now: Instant) -> Option<(Placement, bool)> {
         let published = self.published.as_mut()?;
-        if now.saturating_duration_since(published.at) > max_age || published.is_left_alone(pod) {
+        let authorization = &published.effect.rules.settings.authorization;
+        if now.saturating_duration_since(published.at) > max_age
+            || published.is_left_alone(pod)
+            || self.foreign.is_preserved(&pod.uid, authorization)
+        {
             return None;
         }
         let placement = published.placement(pod)?;
@@ -172,52 +176,56 @@ impl State {
         sandboxes: BTreeSet<String>,
         placed: BTreeSet<String>,
         foreign: BTreeMap<String, ForeignContainer>,
+        now: Instant,
     ) {
         self.sandboxes = sandboxes;
         self.placed = placed;
-        self.foreign.replace(foreign);
+        self.foreign.replace(foreign, now);
         self.attempts = Attempts::default();
-        self.yield_to_others();
+        self.yield_to_others(now);
     }
 
     pub(super) fn sandbox_started(&mut self, id: &str) {
         self.sandboxes.insert(id.to_owned());
     }
 
-    pub(super) fn start_foreign(&mut self, id: &str, container: ForeignContainer) {
-        self.foreign.add(id, container);
-        self.yield_to_others();
+    pub(super) fn start_foreign(&mut self, id: &str, container: ForeignContainer, now: Instant) {
+        self.foreign.add(id, container, now);
+        self.yield_to_others(now);
     }
 
-    /// Returns whether the container may have CPUs, and whether the obstacle has come or gone.
+    /// Returns whether the container may have CPUs.
     pub(super) fn creation_began(
         &mut self,
         pod: &str,
         name: &str,
         id: &str,
         is_placed: bool,
-    ) -> (bool, bool) {
-        let was_obstacle = self.attempts.obstacle().is_some();
-        let may_have_cpus = self.attempts.begin(pod, name, is_placed);
+        now: Instant,
+    ) -> bool {
+        let may_have_cpus = self.attempts.begin(pod, name, is_placed, now);
         if !may_have_cpus {
             self.placed.remove(id);
-            self.yield_to_others();
         }
-        (may_have_cpus, was_obstacle != self.attempts.obstacle().is_some())
+        may_have_cpus
     }
 
-    pub(super) fn creation_ended(&mut self, pod: &str, name: &str) {
-        self.attempts.end(pod, name);
+    /// Returns whether the obstacle has come.
+    pub(super) fn creation_ended(&mut self, pod: &str, name: &str, now: Instant) -> bool {
+        let had_obstacle = self.attempts.obstacle(now).is_some();
+        self.attempts.end(pod, name, now);
+        self.yield_to_others(now);
+        !had_obstacle && self.attempts.obstacle(now).is_some()
     }
 
     /// The obstacle to writing any cpuset, if another program places containers.
-    pub(crate) fn obstacle(&self) -> Option<String> {
-        self.foreign.obstacle().or_else(|| self.attempts.obstacle())
+    pub(crate) fn obstacle(&self, now: Instant) -> Option<String> {
+        self.foreign.obstacle().or_else(|| self.attempts.obstacle(now))
     }
 
     /// Places nothing beside another program that places containers.
-    fn yield_to_others(&mut self) {
-        if self.obstacle().is_some() {
+    fn yield_to_others(&mut self, now: Instant) {
+        if self.obstacle(now).is_some() {
             self.suspend();
         }
     }
@@ -234,13 +242,15 @@ impl State {
     }
 
     /// Ends the pod's reservation and removes its foreign containers; returns whether it had any of
-    /// them.
-    pub(super) fn pod_removed(&mut self, uid: &str, sandbox: &str) -> bool {
+    /// them, or was a part of the obstacle.
+    pub(super) fn pod_removed(&mut self, uid: &str, sandbox: &str, now: Instant) -> bool {
         self.sandboxes.remove(sandbox);
         self.resizes.remove(uid);
         let had_foreign = self.foreign.remove_pod(uid);
-        let had_obstacle = self.attempts.remove_pod(uid);
-        self.end_reservation(uid) || had_foreign || had_obstacle
+        let had_obstacle = self.attempts.obstacle(now).is_some();
+        self.attempts.remove_pod(uid);
+        let is_obstacle_over = had_obstacle && self.attempts.obstacle(now).is_none();
+        self.end_reservation(uid) || had_foreign || is_obstacle_over
     }
 
     fn end_reservation(&mut self, uid: &str) -> bool {
@@ -285,7 +295,7 @@ impl State {
     /// pods that have cgroups: from here on they are in every plan.
     pub(crate) fn publish(&mut self, effect: InEffect, seen: &BTreeSet<&Uid>, now: Instant) {
         self.reservations.retain(|uid, _| !seen.contains(uid));
-        if self.obstacle().is_some() {
+        if self.obstacle(now).is_some() {
             // Reported since the pass has asked for obstacles.
             return;
         }

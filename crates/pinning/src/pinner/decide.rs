@@ -100,7 +100,11 @@ fn step_back(
         cgroups.iter().for_each(|(path, _)| granted.repairs.rewritten(uid, path.clone(), now));
     }
     view.unreadable.keys().for_each(|uid| granted.repairs.failed(uid, now));
-    let pauses = granted.repairs.judge(&view.pods.iter().map(|pod| &pod.uid).collect(), now);
+    let namespaces: BTreeMap<&Uid, &str> =
+        inputs.claims.iter().map(|pod| (&pod.uid, &*pod.namespace)).collect();
+    let namespace = |uid: &Uid| namespaces.get(uid).copied().unwrap_or_default();
+    let pods = view.pods.iter().map(|pod| (&pod.uid, namespace(&pod.uid))).collect();
+    let pauses = granted.repairs.judge(&pods, now);
     if let Some(pause) = pauses.node {
         mode.step_back(pause);
     }

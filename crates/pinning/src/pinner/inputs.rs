@@ -10,7 +10,7 @@ use kubepods::{PodIndex, Reported};
 use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 
 use super::{OtherAgents, Pinner};
-use crate::admission::{Admission, Reservation};
+use crate::admission::{Admission, Claim, ForeignContainer, Reservation, State};
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, PodOutcome};
 use crate::grants::class_name;
@@ -46,15 +46,36 @@ impl Pinner {
             Ok(false) => None,
         };
         let admission = self.config.admission.as_ref().map(Admission::lock);
-        let (foreign, plugin) =
-            admission.map(|state| (state.foreign().pods(), state.obstacle())).unwrap_or_default();
+        let authorization = &self.config.settings.authorization;
+        let claim = |container: &ForeignContainer| self.claim_by_variable(container, pods);
+        let foreign = |state: &State| state.foreign().pods(authorization, claim, now);
+        let state = admission.as_deref();
+        let left_alone = state.map(foreign).unwrap_or_default();
+        let plugin = state.and_then(|state| state.obstacle(now));
         let kubelet = Kubelet {
             static_policy: policy.unwrap_or(false),
             exclusive: own.cpus,
             pods: own.pods,
-            others: foreign,
+            others: left_alone,
         };
         (kubelet, others.or(obstacle).or(plugin))
+    }
+
+    /// What the kubelet reports of a container's claim.
+    fn claim_by_variable(&self, container: &ForeignContainer, pods: &PodIndex) -> Claim {
+        let name = container.name.rsplit('/').next().unwrap_or_default();
+        match pods.pod(&container.pod) {
+            Some(pod) if self.has_claim(pod, name) => Claim::Confirmed,
+            Some(pod) if pod.is_listed() => Claim::Refuted,
+            _ => Claim::Unknown,
+        }
+    }
+
+    /// Whether the spec or pod-resources has a claim of this container.
+    pub(super) fn has_claim(&self, pod: &kubepods::model::Pod, container: &str) -> bool {
+        let resources = &self.kubelet.resources;
+        pod.container_by_name(container).is_some_and(|one| one.has_claims)
+            || resources.is_claimant(&pod.namespace, &pod.name, container)
     }
 
     /// Names of other agents that place containers, searched for at an interval.

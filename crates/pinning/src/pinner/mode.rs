@@ -204,7 +204,6 @@ impl fmt::Display for Why {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use state_dir::Writer;
@@ -252,7 +251,8 @@ mod tests {
         for uid in &pods {
             (0..6).for_each(|_| repairs.failed(uid, now));
         }
-        let pause = repairs.judge(&pods.iter().collect::<BTreeSet<_>>(), now).node.unwrap();
+        let namespaces = pods.iter().map(|uid| (uid, &**uid)).collect();
+        let pause = repairs.judge(&namespaces, now).node.unwrap();
         mode.step_back(pause);
         mode
     }
@@ -358,7 +358,7 @@ mod tests {
         let (uid, other) = (Uid::from("a"), Uid::from("b"));
         let repairs = &mut mode.granted_mut().unwrap().repairs;
         (0..6).for_each(|_| repairs.failed(&uid, now));
-        repairs.judge(&[&uid, &other].into(), now);
+        repairs.judge(&[(&uid, "n"), (&other, "m")].into(), now);
         assert_eq!(mode.stepped_back(&failed, now), [(("pod", "write_failed"), 1)].into());
         assert_eq!(configured(&place, now).stepped_back(&failed, now), BTreeMap::new());
     }

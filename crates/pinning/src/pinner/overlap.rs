@@ -62,9 +62,23 @@ impl Pinner {
     /// Overlaps of the CPUs that pods have by claims, whatever grants them. They are measured,
     /// never granted or enforced here.
     pub(super) fn overlaps_of_claims(&self, view: &View, plan: &Plan, pods: &PodIndex) -> Overlaps {
-        let claimed = claimed(view, pods);
+        let claimed = self.claimed(view, pods);
         let overlapping = self.overlapping(view, plan, &claimed);
         self.charge(&overlapping, claimed.keys(), pods, Instant::now())
+    }
+
+    /// CPUs by claims of the pods that have cgroups, as of LSE pods, if the kubelet confirms them.
+    fn claimed(&self, view: &View, pods: &PodIndex) -> Held {
+        let claimed = view.pods.iter().filter_map(|cgroups| {
+            let pod = pods.pod(&cgroups.uid)?;
+            let claimants = pod.containers.iter().filter(|one| one.claimed_cpus.is_some());
+            let claimants = claimants.filter(|one| self.has_claim(pod, &one.name));
+            let lists = claimants.filter_map(|one| one.claimed_cpus.as_deref()?.parse().ok());
+            let cpus = lists.reduce(|all: CpuSet, cpus| all.union(&cpus));
+            let cpus = cpus.filter(|cpus| !cpus.is_empty())?;
+            Some((cgroups.uid.clone(), Holding { class: Class::Lse, cpus }))
+        });
+        claimed.collect()
     }
 
     /// Time from these starts, or from the last pass if later, to `now`.
@@ -83,19 +97,6 @@ impl Pinner {
         })
         .collect()
     }
-}
-
-/// CPUs by claims of the pods that have cgroups, as of LSE pods.
-fn claimed(view: &View, pods: &PodIndex) -> Held {
-    let claimed = view.pods.iter().filter_map(|cgroups| {
-        let lists = pods.pod(&cgroups.uid)?.containers.iter().filter_map(|one| {
-            // An invalid list is not known to claim any CPU.
-            one.claimed_cpus.as_deref()?.parse::<CpuSet>().ok()
-        });
-        let cpus = lists.reduce(|all, cpus| all.union(&cpus)).filter(|cpus| !cpus.is_empty())?;
-        Some((cgroups.uid.clone(), Holding { class: Class::Lse, cpus }))
-    });
-    claimed.collect()
 }
 
 /// Earliest time from which one of these cgroups could run on the CPUs.

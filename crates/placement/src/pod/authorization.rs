@@ -22,6 +22,10 @@ pub struct Authorization {
     /// NUMA node. Empty: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub required_exclusive: Vec<Selector>,
+    /// Pods whose annotation `cpu.preserve.resource-policy.nri.io` is honored, which keeps their
+    /// cpusets as they are. Empty: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub preserve_cpus: Vec<Selector>,
     /// Maximum number of exclusive CPUs on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_exclusive_cpus: Option<usize>,
@@ -58,6 +62,7 @@ impl Authorization {
         let named = [
             ("classes", self.classes.values().flatten().collect::<Vec<_>>()),
             ("requiredExclusive", self.required_exclusive.iter().collect()),
+            ("preserveCpus", self.preserve_cpus.iter().collect()),
         ];
         let empty = named
             .into_iter()
@@ -74,6 +79,7 @@ impl Authorization {
     /// Keys of all labels that permissions select by.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let selectors = self.classes.values().flatten().chain(&self.required_exclusive);
+        let selectors = selectors.chain(&self.preserve_cpus);
         selectors.flat_map(|selector| selector.match_labels.keys().map(String::as_str))
     }
 
@@ -90,6 +96,12 @@ impl Authorization {
             CpuQos::Be if !pod.best_effort && !is_batch => Err(Reason::BestEffortNotAllowed),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the pod may keep its cpusets as they are.
+    #[must_use]
+    pub fn may_preserve_cpus(&self, pod: &Pod) -> bool {
+        self.preserve_cpus.iter().any(|selector| selector.selects(pod))
     }
 
     /// Whether the pod's own annotation may request these policies.

@@ -71,6 +71,10 @@ fn add(found: &mut ExclusiveCpus, pod: PodResources) {
         for driver in claims.map(|claim| &*claim.driver_name).collect::<BTreeSet<&str>>() {
             *found.drivers.entry(driver.into()).or_default() += 1;
         }
+        if container.dynamic_resources.iter().any(|claim| !claim.claim_resources.is_empty()) {
+            let own: Box<str> = container.name.as_str().into();
+            found.claimants.insert((namespace.clone(), name.clone(), own));
+        }
     }
     for container in pod.containers.into_iter().filter(|container| !container.cpu_ids.is_empty()) {
         let key = (namespace.clone(), name.clone(), container.name.into());

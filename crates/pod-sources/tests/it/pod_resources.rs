@@ -86,6 +86,8 @@ async fn drivers_that_have_allocated_devices_are_known() {
     let pods = node.start();
     within(pods.until(|pods| pods.exclusive_cpus().drivers.get("dra.cpu") == Some(&2))).await;
     assert_eq!(pods.exclusive_cpus().holders().count(), 0);
+    let is_claimant = |name| pods.exclusive_cpus().is_claimant("default", "claimed", name);
+    assert_eq!(["main", "helper", "shared"].map(is_claimant), [true, true, false]);
 }
 
 /// Field 4 of `PodResources`, part of the published API since 1.36.

@@ -28,7 +28,7 @@ pub(super) fn steps_survive_the_kubelet(cluster: &Cluster) -> Result<String, Clu
     let before = settings(cluster)?;
     let values = ["profile=pin", "config.pinning=off", "config.bestEffort=enforce"];
     let ready = agent::install(cluster, &values)?;
-    let busy = pods::container("main", BUSY, "{requests: {cpu: 50m}}");
+    let busy = pods::container("main", BUSY, "{requests: {cpu: 100m}}");
     for number in 0..cpus {
         cluster.apply(&pods::pod(&format!("service-{number}"), "", &busy))?;
     }

@@ -12,7 +12,7 @@ use state_dir::{Lock, Original, Setting, SettingKey, Written, YieldingCheckpoint
 use watchdog::errors::chain;
 
 use crate::config::{ActorConfig, Feature};
-use crate::conflicts::Conflicts;
+use crate::conflicts::{Conflicts, pod_of};
 use crate::mode::{Mode, Why};
 use crate::nested;
 use crate::pods::pod_name;
@@ -41,6 +41,8 @@ pub struct Writes {
     pub restored: u64,
     /// Number of settings that another writer had changed.
     pub repaired: u64,
+    /// Number of pods whose settings another writer now changes too often.
+    pub conflicts: u64,
     /// Number of bursts that the kernel rejected; the cgroup has none then.
     pub rejected: u64,
     /// Failed writes.
@@ -104,9 +106,6 @@ pub(crate) struct Writer {
     conflicts: BTreeMap<Feature, Conflicts>,
     /// Values that the kernel rejected, and until when they are not tried again.
     rejected: BTreeMap<SettingKey, (String, Instant)>,
-    /// Passes in which a burst was 0 although it was written: by an older kernel, which divides it,
-    /// or by another program.
-    zeroed: BTreeMap<SettingKey, Conflicts>,
     /// Containers whose cpusets cannot shrink, because nested ones have other CPUs.
     unshrinkable: BTreeSet<SettingKey>,
 }
@@ -159,16 +158,14 @@ impl Writer {
             writes.entry(Feature::of(*setting)).or_default().errors.push(chain(error));
         }
         self.unshrinkable.retain(|key| wanted.contains_key(key));
-        self.zeroed.retain(|key, _| wanted.contains_key(key));
         self.rejected.retain(|key, (_, until)| wanted.contains_key(key) && *until > now);
         let (bursts, others): (Vec<_>, Vec<_>) =
             wanted.iter().partition(|(key, _)| key.1 == Setting::Burst);
         self.write_all(pass, &others, writes);
         self.write_all(pass, &bursts, writes);
-        for (&feature, writes) in writes.iter() {
-            if writes.repaired > 0 {
-                self.conflicts.entry(feature).or_default().note(now);
-            }
+        for (&feature, conflicts) in &mut self.conflicts {
+            let keys = wanted.keys().filter(|key| Feature::of(key.1) == feature);
+            conflicts.judge(&keys.map(|key| pod_of(&key.0)).collect(), now);
         }
     }
 
@@ -274,11 +271,26 @@ impl Writer {
         let Some(held) = &mut self.held else { return Ok(None) };
         let inode = cgroupfs::inode(&place.directory)?;
         let known = held.checkpoint.written.get(key).filter(|was| was.inode == inode);
+        let is_ours = known.is_none_or(|was| is_ours(config, key, was, &found.value));
+        // A kernel before 6.10 zeroes a burst only at a resize; again and again, it is a program.
         let is_zeroed = key.1 == Setting::Burst
             && found.value == NO_BURST
             && known.is_some_and(|was| was.wrote != NO_BURST);
-        let stays_zero = is_kept_at_zero(&mut self.zeroed, key, is_zeroed, now);
-        let original = original_of(config, key, known, &found, writes);
+        let conflicts = self.conflicts.entry(Feature::of(key.1)).or_default();
+        let of = pod_of(&key.0);
+        if !is_ours || is_zeroed {
+            let (namespace, pod) = pod_name(pods, &key.0).unwrap_or_default();
+            if conflicts.note(&of, &namespace, now) {
+                writes.conflicts += 1;
+                report_conflict(&namespace, &pod, key);
+            }
+        }
+        if !is_ours && !conflicts.may_repair(&of, now) {
+            return Ok(None);
+        }
+        writes.repaired += u64::from(!is_ours);
+        let stays_zero = key.1 == Setting::Burst && conflicts.is_in_conflict(&of, now);
+        let original = original_of(config, key, known, &found, is_ours);
         let value = match want.value(&original, &place) {
             Some(value)
                 if stays_zero || self.rejected.get(key).is_some_and(|(was, _)| *was == value) =>
@@ -311,42 +323,37 @@ impl Writer {
     }
 }
 
+/// Whether this agent has written the value that was found.
+fn is_ours(config: &ActorConfig, key: &SettingKey, was: &Written, found: &str) -> bool {
+    access(key.1).is_ours(was, found)
+        || key.1 == Setting::Burst && config.resizes.wrote(&key.0, found)
+}
+
 /// The value to restore: that of the checkpoint, unless another program has written the setting
-/// since, which counts as a repair.
+/// since.
 fn original_of(
     config: &ActorConfig,
     key: &SettingKey,
     known: Option<&Written>,
     found: &Original,
-    writes: &mut Writes,
+    is_ours: bool,
 ) -> Original {
-    let Some(was) = known else { return found.clone() };
-    let access = access(key.1);
-    let is_ours = access.is_ours(was, &found.value)
-        || key.1 == Setting::Burst && config.resizes.wrote(&key.0, &found.value);
-    writes.repaired += u64::from(!is_ours);
-    access.rebase(was, found.clone(), is_ours, config.hierarchy.version)
+    known.map_or_else(
+        || found.clone(),
+        |was| access(key.1).rebase(was, found.clone(), is_ours, config.hierarchy.version),
+    )
 }
 
-/// Whether a burst is left at 0 because it was set to 0 too often. A kernel that divides does so
-/// only at a resize, so it must be another program.
-fn is_kept_at_zero(
-    zeroed: &mut BTreeMap<SettingKey, Conflicts>,
-    key: &SettingKey,
-    is_zeroed: bool,
-    now: Instant,
-) -> bool {
-    if !is_zeroed {
-        return zeroed.get(key).is_some_and(|passes| passes.is_paused(now));
-    }
-    let passes = zeroed.entry(key.clone()).or_default();
-    passes.note(now);
-    let is_paused = passes.is_paused(now);
-    if is_paused {
-        let cgroup = key.0.display();
-        tracing::warn!(%cgroup, "another program sets the burst to 0; leaving it at 0 for ten minutes");
-    }
-    is_paused
+fn report_conflict(namespace: &str, pod: &str, key: &SettingKey) {
+    let (cgroup, setting) = (key.0.display(), key.1.name());
+    tracing::warn!(
+        namespace,
+        pod,
+        %cgroup,
+        setting,
+        "another program keeps changing a setting of this pod: for ten minutes it is repaired once in 10 s, and \
+         bursts of the pod are 0"
+    );
 }
 
 /// Result of a write.

@@ -358,21 +358,48 @@ fn a_value_written_after_ours_is_not_overwritten_by_the_restoration() {
     assert_eq!(fs::read_to_string(node.dir.path().join(max)).unwrap().trim(), "70000 100000");
 }
 
+/// Passes before each of which another program clears `cpu.idle` of these pods.
+fn insist(node: &mut Node, actor: &mut Actor, pods: &[usize], passes: usize) -> Vec<Mode> {
+    let idle: Vec<_> =
+        pods.iter().map(|&pod| format!("cpu/{}/cpu.idle", node.pods()[pod].0)).collect();
+    let pass = |_| {
+        idle.iter().for_each(|file| node.file(file, "0\n"));
+        node.pass(actor, 20).mode
+    };
+    (0..passes).map(pass).collect()
+}
+
 #[test]
-fn a_writer_that_insists_makes_the_actor_observe() {
+fn a_pod_that_undoes_its_restriction_ends_it_for_no_other_pod() {
     let mut node = Node::new(CgroupVersion::V2);
     let mut actor = node.actor();
     node.reach(&mut actor, Step::Idle);
-    let idle = format!("cpu/{}/cpu.idle", node.pods()[0].0);
-    let modes: Vec<Mode> = (0..8)
-        .map(|_| {
-            node.file(&idle, "0\n");
-            node.pass(&mut actor, 20).mode
-        })
-        .collect();
-    assert_eq!(modes[5], Mode::Enforcing);
-    assert_eq!(modes[6], Mode::Observing(Why::Paused));
-    assert_eq!(fs::read_to_string(node.dir.path().join(&idle)).unwrap().trim(), "0");
+    let modes = insist(&mut node, &mut actor, &[0], 6);
+    assert!(modes.iter().all(|mode| *mode == Mode::Enforcing), "{modes:?}");
+    let idle = [0, 1].map(|pod| format!("cpu/{}/cpu.idle", node.pods()[pod].0));
+    let read = |node: &Node| idle.each_ref().map(|file| node.read(file));
+    let mut repairs = 0;
+    for _ in 0..30 {
+        node.file(&idle[0], "0\n");
+        let report = node.pass(&mut actor, 20);
+        assert_eq!(report.mode, Mode::Enforcing);
+        assert_eq!(read(&node)[1], "1", "the other pod");
+        assert_eq!(report.writes.repaired, u64::from(read(&node)[0] == "1"));
+        repairs += report.writes.repaired;
+    }
+    assert_eq!(repairs, 3, "once in ten seconds");
+}
+
+#[test]
+fn a_writer_that_insists_in_two_namespaces_makes_the_actor_observe() {
+    for (namespace, expected) in [("n", Mode::Enforcing), ("m", Mode::Observing(Why::Paused))] {
+        let mut node = Node::new(CgroupVersion::V2);
+        node.spark_namespace = namespace;
+        let mut actor = node.actor();
+        node.reach(&mut actor, Step::Idle);
+        let modes = insist(&mut node, &mut actor, &[0, 1], 7);
+        assert_eq!((&modes[5], &modes[6]), (&Mode::Enforcing, &expected));
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use cgroupfs::Hierarchy;
 use colocation::{Settings, Step};
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
-use kubepods::model::{Pod, Resize};
+use kubepods::model::{Pod, Resize, Resources};
 use kubepods::path::QosClass;
 use snapshot::{
     CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, FeatureState, InterferenceRow, Losses,
@@ -33,6 +33,8 @@ pub(crate) struct Node {
     /// CPU time that the batch pod uses per second.
     pub(crate) uses_ms: u64,
     used_ms: u64,
+    /// Namespace of the pod that is batch by its priority.
+    pub(crate) spark_namespace: &'static str,
     /// Resize of the pod that is batch by its priority.
     pub(crate) resize: Option<Resize>,
     /// Whether waits are traced; if not, all CPUs are busy.
@@ -52,6 +54,7 @@ impl Node {
             waited_ms: 0,
             uses_ms: 0,
             used_ms: 0,
+            spark_namespace: "n",
             resize: None,
             traced: true,
             present: true,
@@ -106,6 +109,10 @@ impl Node {
         fs::write(path, text).unwrap();
     }
 
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.dir.path().join(path)).unwrap().trim().to_owned()
+    }
+
     pub(crate) fn config(&self) -> ActorConfig {
         let path = |name| self.dir.path().join(name);
         let hierarchy = Hierarchy {
@@ -136,13 +143,16 @@ impl Node {
 
     fn index(&self) -> PodIndex {
         let pod = |name: &str, uid: &str, qos_class, priority| {
+            let cpu_request_millis = (uid == CART).then_some(1000);
+            let namespace = if uid == SPARK { self.spark_namespace } else { "n" };
             Arc::new(Pod {
-                namespace: "n".into(),
+                namespace: namespace.into(),
                 name: name.into(),
                 uid: uid.into(),
                 qos_class: Some(qos_class),
                 priority,
                 resize: self.resize.filter(|_| uid == SPARK),
+                resources: Resources { cpu_request_millis, ..Resources::default() },
                 ..Pod::default()
             })
         };

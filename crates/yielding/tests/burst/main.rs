@@ -133,6 +133,30 @@ fn a_burst_that_another_program_insists_to_clear_stays_zero_for_ten_minutes() {
 }
 
 #[test]
+fn a_pod_that_sets_its_own_burst_is_left_at_zero() {
+    let mut node = Node::new(CgroupVersion::V2);
+    let mut actor = node.actor();
+    let insist = |node: &Node| node.file(&node.burst_file(&path("app")), "39999\n");
+    for _ in 0..6 {
+        assert_eq!(node.pass(&mut actor).mode, Mode::Enforcing);
+        assert_eq!(node.bursts()[1], "20000");
+        insist(&node);
+        node.second += 1;
+    }
+    let mut repairs = 0;
+    for _ in 0..30 {
+        insist(&node);
+        let report = node.pass(&mut actor);
+        assert_eq!(report.mode, Mode::Enforcing, "for the other pods");
+        if report.writes.repaired > 0 {
+            assert_eq!(node.bursts()[1], "0");
+            repairs += 1;
+        }
+    }
+    assert_eq!(repairs, 3, "once in ten seconds");
+}
+
+#[test]
 fn a_burst_stays_while_a_changed_limit_has_no_replay() {
     let mut node = Node::new(CgroupVersion::V2);
     let mut actor = node.actor();

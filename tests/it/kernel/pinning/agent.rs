@@ -63,6 +63,20 @@ pub(super) fn list(scene: &Scene) -> Value {
     json!({"kind": "PodList", "apiVersion": "v1", "items": items})
 }
 
+/// Adds a pod whose container has a claim of dynamic resource allocation.
+pub(super) fn add_claimant(list: &mut Value, uid: &str, id: usize) {
+    let resources = json!({"claims": [{"name": "cpu"}]});
+    let pod = json!({
+        "metadata": {"namespace": "test", "name": format!("pod-{uid}"), "uid": uid},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+        "status": {"phase": "Running", "qosClass": "Burstable", "containerStatuses": [{
+            "name": "c", "containerID": format!("containerd://{}", container_id(id)), "restartCount": 0,
+            "state": {"running": {}},
+        }]},
+    });
+    list["items"].as_array_mut().unwrap().push(pod);
+}
+
 pub(super) fn options(scene: &Scene, kubelet: SocketAddr) -> Vec<String> {
     let config = scene.config(true);
     vec![

@@ -4,7 +4,7 @@
 use crate::kernel::created::{Socket, create};
 use crate::support::{Agent, Exposition, Qos, Workload, eventually};
 
-use super::agent::{kubelet, list, options};
+use super::agent::{add_claimant, kubelet, list, options};
 use super::placed::{container, flags, sandbox, scene, with_cpus};
 use super::scene::{container_id, online};
 
@@ -26,7 +26,9 @@ fn throttled(page: &Exposition) -> Option<f64> {
 /// Measures beside a shared pod that runs everywhere, and then only outside of the claimed CPUs.
 fn measure(mode: &str) {
     let (scene, socket) = (scene(), Socket::new());
-    let options = options(&scene, kubelet(&list(&scene)));
+    let mut pods = list(&scene);
+    add_claimant(&mut pods, CLAIMED, 99);
+    let options = options(&scene, kubelet(&pods));
     let flags = flags(&options, &socket);
     let flags = flags.iter().map(|flag| flag.replace("--pinning=enforce", mode));
     let agent = Agent::start(&flags.collect::<Vec<_>>());

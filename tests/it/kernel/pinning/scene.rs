@@ -218,7 +218,7 @@ pub(super) fn index(requests: &[PodRequest]) -> PodIndex {
         let container = Container { name: "c".into(), resources, ..Container::default() };
         let label = ("koordinator.sh/qosClass".into(), pinning::class_name(request.class).into());
         Pod {
-            namespace: "test".into(),
+            namespace: if at == 0 { "infra" } else { "test" }.into(),
             name: format!("pod-{at}").into(),
             uid: (&*uid(at)).into(),
             labels: vec![label],

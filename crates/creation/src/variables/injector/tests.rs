@@ -64,7 +64,7 @@ fn injector(observes: bool) -> Injector {
         ("uid", "setup") => Some(listed_as(ContainerKind::Init)),
         _ => None,
     };
-    Injector::new(rules(observes, profiles), None, listed, || {})
+    Injector::new(rules(observes, profiles), None, listed, |_| {})
 }
 
 fn listed_as(kind: ContainerKind) -> Listed {
@@ -83,7 +83,7 @@ fn injector_of(pod: Pod) -> Injector {
         let container = pod.container_by_name(name)?;
         Some(Listed::of(&pod, container, Known::default()))
     };
-    Injector::new(rules, Some(8), listed, || {})
+    Injector::new(rules, Some(8), listed, |_| {})
 }
 
 /// A listed pod with this limit of its own, and the containers with theirs: CPU in millicores, and
@@ -180,7 +180,7 @@ fn a_container_that_starts_before_its_pod_is_listed_is_counted() {
     let missed_by = |observes| {
         let (send, missed) = std::sync::mpsc::channel();
         let mut injector = injector(observes);
-        injector.missed = Box::new(move || send.send(()).unwrap());
+        injector.missed = Box::new(move |_| send.send(()).unwrap());
         let named = [(VARIABLES_ANNOTATION, "true"), (CONTAINERS_ANNOTATION, "unlisted")];
         injector.create_container(pod(&named), container("unlisted", &[]));
         injector.create_container(pod(&[]), container("unlisted", &[]));
@@ -243,7 +243,9 @@ fn a_container_gets_no_more_threads_than_it_has_cpus() {
         let mut container = with_limits("app", of);
         let resources = container.linux.as_mut().unwrap().resources.as_mut().unwrap();
         cpus.clone_into(&mut resources.cpu.as_mut().unwrap().cpus);
-        env(&injector.create_container(opted_in(), container)).concat()
+        let creation = injector.create_container(opted_in(), container.clone());
+        injector.notify(Event::PostCreateContainer, opted_in(), Some(container));
+        env(&creation).concat()
     };
     assert_eq!(in_cpus(""), "GOMAXPROCS=8");
     assert_eq!(in_cpus("0-2,6"), "GOMAXPROCS=4");
@@ -463,4 +465,46 @@ async fn a_change_wakes_the_task_that_publishes() {
     assert!(is_notified());
     injector.disconnected();
     assert!(is_notified());
+}
+
+#[test]
+fn only_a_container_of_an_unlisted_pod_with_a_request_awaits_the_list() {
+    let awaits = |pod: &PodSandbox, name: &str, observes| {
+        injector(observes).awaits_list(pod, &container(name, &[]))
+    };
+    assert!(awaits(&opted_in(), "late", false));
+    assert!(!awaits(&opted_in(), "app", false), "listed");
+    assert!(!awaits(&opted_in(), "late", true), "only observed");
+    assert!(!awaits(&pod(&[]), "late", false), "no request");
+    let named = pod(&[(VARIABLES_ANNOTATION, "true"), (CONTAINERS_ANNOTATION, "late")]);
+    assert!(!awaits(&named, "late", false), "named");
+}
+
+#[test]
+fn a_container_that_cannot_be_created_with_variables_is_created_without() {
+    let missed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let counted = Arc::clone(&missed);
+    let listed = |_: &str, _: &str| Some(listed_as(ContainerKind::App));
+    let count = move |reason| counted.lock().unwrap().push(reason);
+    let mut injector = Injector::new(rules(false, Vec::new()), None, listed, count);
+    let mut create = |name: &str| {
+        let creation = injector.create_container(opted_in(), container(name, &[]));
+        creation.adjustment.is_some()
+    };
+    // Another plugin sets the same variable, so that the runtime completes none of them.
+    assert!((0..3).all(|_| create("app")));
+    assert!(!create("app") && create("other"));
+    let created = |injector: &mut Injector| {
+        injector.notify(Event::PostCreateContainer, opted_in(), Some(container("app", &[])));
+    };
+    created(&mut injector);
+    let again = injector.create_container(opted_in(), container("app", &[]));
+    assert_eq!(again.adjustment, None, "the next run");
+    assert_eq!(*missed.lock().unwrap(), [Missed::CreationsFailed; 2]);
+    for _ in 0..5 {
+        let creation = injector.create_container(opted_in(), container("good", &[]));
+        assert!(creation.adjustment.is_some());
+        let good = container("good", &[]);
+        injector.notify(Event::PostCreateContainer, opted_in(), Some(good));
+    }
 }

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Class, Current, Grid, Holding, Kubelet, Numbering, Pod, QOS_CLASS_LABEL, Settings, Uid,
+    Authorization, Class, Current, Grid, Holding, Kubelet, Numbering, Pod, QOS_CLASS_LABEL,
+    Selector, Settings, Uid,
 };
 
 use super::state::{InEffect, State};
-use super::{Admission, ForeignContainer, Placed};
+use super::{Admission, Claim, ForeignContainer, Placed};
 use crate::Machine;
 use crate::planned::{PlanInputs, Planned, Rules};
 
@@ -171,8 +172,8 @@ fn a_reservation_ends_with_its_pod_or_its_time() {
     let exclusive = |uid| pod(uid, "LSE", 2);
     passes.pass(&[]);
     assert_eq!(passes.cpus(&exclusive("first")).as_deref(), Some("0-1"));
-    assert!(passes.state.pod_removed("first", ""));
-    assert!(!passes.state.pod_removed("first", ""));
+    assert!(passes.state.pod_removed("first", "", passes.now));
+    assert!(!passes.state.pod_removed("first", "", passes.now));
     assert_eq!(passes.cpus(&exclusive("second")).as_deref(), Some("0-1"));
     passes.now += Duration::from_secs(9);
     assert!(passes.pass(&[]).plan.placements.contains_key("second"));
@@ -245,7 +246,7 @@ fn a_resize_that_no_list_ever_has_ends() {
     passes.now += Duration::from_secs(1);
     assert_eq!(of_own(&passes.pass(std::slice::from_ref(&small))), 2);
     assert!(passes.resize(&large));
-    assert!(passes.state.pod_removed("own", ""));
+    assert!(passes.state.pod_removed("own", "", passes.now));
     assert_eq!(passes.cpus(&small).as_deref(), Some("0-1"), "another pod of this UID");
 }
 
@@ -330,7 +331,40 @@ fn pods_of_the_kubelet_and_paused_pods_are_left_alone() {
 }
 
 fn foreign(pod: &str, has_cpus: bool) -> ForeignContainer {
-    ForeignContainer { pod: pod.into(), name: format!("shop/{pod}/app"), has_cpus }
+    let name = format!("shop/{pod}/app");
+    ForeignContainer { pod: pod.into(), name, has_cpus, ..ForeignContainer::default() }
+}
+
+/// Pods whose cpusets are not written, if the kubelet confirms their claims.
+fn left_alone(admission: &Admission) -> BTreeSet<Uid> {
+    let confirmed = |_: &ForeignContainer| Claim::Confirmed;
+    admission.lock().foreign().pods(&Authorization::default(), confirmed, Instant::now())
+}
+
+#[test]
+fn a_container_with_a_claim_by_variable_starts_outside_the_cpus_of_others() {
+    let mut passes = Passes::new(4);
+    let own = pod("own", "LSE", 2);
+    passes.pass(std::slice::from_ref(&own));
+    let claimed = ForeignContainer { is_claimed: true, ..foreign("claimed", false) };
+    passes.state.start_foreign("c", claimed, passes.now);
+    assert_eq!(passes.cpus(&pod("claimed", "LS", 0)).as_deref(), Some("2-3"));
+}
+
+#[test]
+fn a_pod_that_may_preserve_its_cpus_is_not_placed() {
+    for (selectors, expected) in [(vec![], Some("0-3")), (vec![Selector::default()], None)] {
+        let mut passes = Passes::new(4);
+        let authorization = Authorization { preserve_cpus: selectors, ..Authorization::default() };
+        let settings = Settings { share_floor: 1, authorization, ..Settings::default() };
+        passes.rules = Arc::new(Rules { settings, ..Rules::default() });
+        passes.pass(&[]);
+        let preserved = pod("preserved", "LS", 0);
+        let container =
+            ForeignContainer { preserved: Some(preserved.clone()), ..foreign("preserved", false) };
+        passes.state.start_foreign("c", container, passes.now);
+        assert_eq!(passes.cpus(&preserved).as_deref(), expected);
+    }
 }
 
 #[test]
@@ -343,7 +377,8 @@ fn nothing_is_placed_beside_another_program_that_sets_cpus() {
     passes.pass(&[]);
     admission.lock().publish_of(&mut passes.state);
     let shared = pod("shared", "LS", 0);
-    admission.start_foreign("1", foreign("preserved", false));
+    let claimed = ForeignContainer { is_claimed: true, ..foreign("claimed", false) };
+    admission.start_foreign("1", claimed);
     assert!(admission.start(&shared, "c").is_some(), "only that pod is left alone");
     assert!(admission.take_wake());
     admission.start_foreign("2", foreign("other", true));
@@ -353,32 +388,37 @@ fn nothing_is_placed_beside_another_program_that_sets_cpus() {
     assert!(admission.take_wake() && admission.lock().foreign().obstacle().is_none());
     admission.container_removed("2");
     assert!(!admission.take_wake(), "nothing has changed");
-    admission.pod_removed("preserved", "s");
+    admission.pod_removed("claimed", "s");
     assert!(admission.lock().sandboxes().is_empty());
-    assert!(admission.take_wake() && admission.lock().foreign().pods().is_empty());
+    assert!(admission.take_wake() && left_alone(&admission).is_empty());
 }
 
 #[test]
-fn nothing_is_placed_after_creations_that_fail_again_and_again() {
+fn creations_that_fail_with_cpus_stop_placement_only_of_their_pod() {
     let admission = Admission::new(Duration::from_secs(1)).unwrap();
     let mut passes = Passes::new(2);
     passes.pass(&[]);
     admission.lock().publish_of(&mut passes.state);
-    let shared = pod("shared", "LS", 0);
-    let create = |id: &str| {
-        let placed = admission.start(&shared, id).is_some();
-        admission.creation_began("shared", "shop/shared/app", id, placed) && placed
+    let create = |uid: &str, namespace: &str, id: &str| {
+        let (pod, name) = (pod(uid, "LS", 0), format!("{namespace}/{uid}/app"));
+        let placed = admission.start(&pod, id).is_some();
+        admission.creation_began(uid, &name, id, placed) && placed
     };
-    assert!(["1", "2", "3"].into_iter().all(create));
-    assert!(!admission.take_wake());
-    assert!(!create("4"), "no CPUs");
-    assert!(admission.take_wake() && admission.lock().obstacle().is_some());
-    assert_eq!(admission.keep(&shared, "4"), None);
-    admission.creation_ended("shared", "shop/shared/app");
+    assert!(["1", "2", "3"].into_iter().all(|id| create("broken", "shop", id)));
+    assert!(!create("broken", "shop", "4"), "no CPUs");
+    assert_eq!(admission.keep(&pod("broken", "LS", 0), "4"), None);
+    admission.creation_ended("broken", "shop/broken/app");
+    assert!(!admission.take_wake() && admission.lock().obstacle(Instant::now()).is_none());
+    assert!(create("other", "shop", "5"), "placement continues");
+    // The same in another namespace is evidence about the node.
+    assert!(["6", "7", "8"].into_iter().all(|id| create("index", "jobs", id)));
+    assert!(!create("index", "jobs", "9") && !admission.take_wake());
+    admission.creation_ended("index", "jobs/index/app");
+    assert!(admission.take_wake() && admission.lock().obstacle(Instant::now()).is_some());
     passes.pass(&[]);
     assert_eq!(admission.start(&pod("other", "LS", 0), "c"), None, "of no pod");
-    admission.pod_removed("shared", "");
-    assert!(admission.take_wake() && admission.lock().obstacle().is_none());
+    admission.pod_removed("broken", "");
+    assert!(admission.take_wake() && admission.lock().obstacle(Instant::now()).is_none());
 }
 
 #[test]
@@ -389,7 +429,8 @@ fn after_a_panic_nothing_is_placed_until_the_next_plan() {
     *admission.lock() = std::mem::take(&mut passes.state);
     let shared = pod("shared", "LS", 0);
     assert!(admission.start(&shared, "c").is_some());
-    admission.start_foreign("f", foreign("web", false));
+    let claimed = ForeignContainer { is_claimed: true, ..foreign("web", false) };
+    admission.start_foreign("f", claimed);
     admission.sandbox_started("s");
     let other = admission.clone();
     let panicked = std::thread::spawn(move || {
@@ -399,7 +440,7 @@ fn after_a_panic_nothing_is_placed_until_the_next_plan() {
     assert!(panicked.join().is_err());
     assert_eq!(admission.start(&shared, "c"), None);
     assert!(admission.lock().placed().is_empty(), "a new state");
-    assert_eq!(admission.lock().foreign().pods(), ["web".into()].into(), "reported only once");
+    assert_eq!(left_alone(&admission), ["web".into()].into(), "reported only once");
     assert_eq!(admission.lock().sandboxes().len(), 1, "reported only once");
     assert_eq!(admission.start(&shared, "c"), None);
 }

@@ -234,7 +234,7 @@ impl Node {
             (one.class, one.cpus) = (Class::Share, CpuSet::new());
         });
         if is_reported {
-            self.passes.state.pod_removed(&uid, "");
+            self.passes.state.pod_removed(&uid, "", self.passes.now);
         }
         if let Some((_, seen, _)) = &mut self.pending {
             seen.remove(&uid);
