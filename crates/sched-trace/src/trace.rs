@@ -150,6 +150,8 @@ impl SchedTrace {
         self.report.containers.extend(self.rollup.containers());
         self.report.interference.clear();
         self.report.interference.extend(self.rollup.interference());
+        self.report.lost.clear();
+        self.report.lost.extend(self.rollup.lost());
         self.report.losses = Losses {
             lost_waits: sum(|cpu| &cpu.lost_waits),
             lost_ns: sum(|cpu| &cpu.lost_ns),
