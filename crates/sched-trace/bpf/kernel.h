@@ -68,6 +68,7 @@ struct list_head {
 
 struct rq {
 	struct list_head cfs_tasks; /* all that are queued or run, but not in a throttled group since 6.18 */
+	unsigned int nr_running;
 	u64 clock;
 	u64 clock_pelt;
 	u64 lost_idle_time;
@@ -97,6 +98,7 @@ struct task_struct {
 	int prio;
 	s32 pid;
 	struct sched_entity se;
+	unsigned long nvcsw;
 	struct sched_info sched_info;
 	struct task_group *sched_task_group;
 };

@@ -26,7 +26,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MAX_DEPTH 8    /* of a run queue below the top */
 #define SIBLING_SLICES 32
 #define TIMED_EVERY 1024
-#define LEFT 128 /* threads of one CPU that were preempted */
+#define PREEMPTED_BITS 12
 #define LATE_NS 10000000ULL
 #define SETTLE_NS (1ULL << 28)
 #define SETTLE_TASKS 256
@@ -90,10 +90,10 @@ struct cpu {
 	u64 evicted; /* throttle histories that had to make room */
 	u64 began;   /* when the session did */
 	u64 settled; /* up to here the waits of all tasks are counted whose run queue was never throttled */
-	u64 rq, next; /* addresses for the walk over waits in progress; of a map's words nobody expects more than numbers */
-	u64 padding[2];
+	u64 rq, next; /* addresses, as numbers: the run queue, and a task whose wait has ended */
+	u64 walked;   /* when the waits in progress were looked at, counted or not */
+	u64 padding[1];
 	struct slice slices[SLICES];
-	u64 preempted[LEFT]; /* when tasks were, by their pid */
 	struct coverage coverage[PODS];
 	struct share share; /* of one wait at a time: the stack is too small for it */
 };
@@ -139,6 +139,12 @@ struct pair {
 	u64 smt_ns;  /* the victim ran while the holder ran on the sibling thread */
 };
 
+/* The task, of all with this hash, that was preempted last. */
+struct preempted {
+	u32 pid;
+	u32 slept; /* how often it had, until then */
+};
+
 struct control {
 	u64 session; /* changes when the program is attached again */
 	u64 half;    /* of the tables, that is being filled: 0 or 1 */
@@ -153,11 +159,12 @@ struct control {
 		MAP_TYPE(value, struct item);       \
 	} name SEC(".maps")
 
-MAPPED_ARRAY(controls, control);     /* one */
-MAPPED_ARRAY(cpus, cpu);             /* CPUs */
-MAPPED_ARRAY(throttles, throttle);   /* CPUs * slots */
-MAPPED_ARRAY(cgroups, cgroup_waits); /* CPUs * halves * slots */
-MAPPED_ARRAY(pairs, pair);           /* CPUs * halves * slots */
+MAPPED_ARRAY(controls, control);      /* one */
+MAPPED_ARRAY(cpus, cpu);              /* CPUs */
+MAPPED_ARRAY(preemptions, preempted); /* 1 << PREEMPTED_BITS */
+MAPPED_ARRAY(throttles, throttle);    /* CPUs * slots */
+MAPPED_ARRAY(cgroups, cgroup_waits);  /* CPUs * halves * slots */
+MAPPED_ARRAY(pairs, pair);            /* CPUs * halves * slots */
 
 static ALWAYS_INLINE u32 hash(u64 a, u64 b)
 {
@@ -659,6 +666,32 @@ static ALWAYS_INLINE u64 pod_of(struct task_struct *task)
 	return (u64)task->sched_task_group->parent;
 }
 
+/* Neighbors in pid are often threads of one process on several CPUs, which should not share a cache line. */
+static ALWAYS_INLINE u32 preempted_slot(u32 pid)
+{
+	return (pid * 0x9e3779b1U) >> (32 - PREEMPTED_BITS);
+}
+
+static ALWAYS_INLINE void note_preemption(struct task_struct *prev)
+{
+	u32 pid = prev->pid, slot = preempted_slot(pid);
+	struct preempted *preempted = bpf_map_lookup_elem(&preemptions, &slot);
+
+	if (preempted) {
+		preempted->pid = pid;
+		preempted->slept = prev->nvcsw;
+	}
+}
+
+/* A task that was preempted and has not slept since was not woken, on whatever CPU it waits by now. */
+static ALWAYS_INLINE u32 was_woken(struct task_struct *next)
+{
+	u32 pid = next->pid, slot = preempted_slot(pid);
+	struct preempted *preempted = bpf_map_lookup_elem(&preemptions, &slot);
+
+	return !preempted || preempted->pid != pid || preempted->slept != (u32)next->nvcsw;
+}
+
 static ALWAYS_INLINE void add_share(struct cpu *cpu, struct cgroup_waits *victim, struct share *share)
 {
 	if (share->self_ns)
@@ -768,8 +801,7 @@ static ALWAYS_INLINE u64 account_wait(struct cpu *cpu, u32 id, u32 table, struct
 		cpu->lost_ns += wait;
 		return now;
 	}
-	/* A task that was preempted has been queued at that moment. */
-	woken = cpu->preempted[next->pid & (LEFT - 1)] != queued;
+	woken = was_woken(next);
 	victim->wakeups += woken;
 	if (!wait)
 		return now;
@@ -821,19 +853,19 @@ static ALWAYS_INLINE void account_smt(struct cpu *cpu, u32 table, u64 cgroup, u6
 	victim->smt_idle_ns += share->idle_ns;
 }
 
-/* The task whose wait is looked at, of all that are queued on this CPU. */
+/* All tasks that are queued on a CPU, and the one whose wait is looked at. */
 struct walk {
-	u64 node, head; /* of the list of tasks */
-	u64 next;       /* the task that comes in: its wait has ended */
+	u64 node, head;  /* of the list of tasks */
+	u64 rq, next;    /* as in struct cpu */
 	u64 now;
-	u64 group;           /* the task group of the last task */
-	u64 cgroup, pod;     /* which they are; NOBODY: its waits are counted when they end */
+	u64 queue;       /* the CFS run queue of the last task */
+	u64 cgroup, pod; /* which they are; NOBODY: its waits count when they end */
 	u32 id, table;
 };
 
 static long count_task(u32 __attribute__((unused)) index, struct walk *walk)
 {
-	if (walk->node == walk->head)
+	if (!walk->node || walk->node == walk->head)
 		return 1;
 	peek(walk->node, ((struct list_head *)walk->node)->next);
 	return 0;
@@ -852,7 +884,7 @@ NOINLINE int settle_wait(u32 id, u32 table, u64 cgroup, u64 pod, u64 queued)
 	if (!cpu)
 		return 0;
 	lo = queued > cpu->settled ? queued : cpu->settled;
-	hi = cpu->smt_from;
+	hi = cpu->walked;
 	if (lo >= hi)
 		return 0;
 	if (!victim) {
@@ -869,18 +901,18 @@ NOINLINE int settle_wait(u32 id, u32 table, u64 cgroup, u64 pod, u64 queued)
 	return 0;
 }
 
-/* Takes over the task group of a task that is queued. */
-static ALWAYS_INLINE void enter_group(struct walk *walk, struct task_struct *task, struct task_group *group)
+/* Looks at the run queue of a task. */
+static ALWAYS_INLINE void enter_queue(struct walk *walk, struct cfs_rq *queue)
 {
+	struct task_group *group = NULL;
 	struct cgroup *cgroup = NULL;
 	struct kernfs_node *node = NULL;
-	struct cfs_rq *queue = NULL;
-	u64 throttled = 0;
+	u64 rq = 0, throttled = 0;
 	u32 count = 0;
 
-	walk->group = (u64)group;
+	walk->queue = (u64)queue;
 	walk->cgroup = NOBODY;
-	peek(queue, task->se.cfs_rq);
+	peek(rq, queue->rq);
 	if (field_exists(queue->throttled_clock_self_time)) {
 		peek(throttled, queue->throttled_clock_self_time);
 		if (!throttled)
@@ -889,8 +921,9 @@ static ALWAYS_INLINE void enter_group(struct walk *walk, struct task_struct *tas
 		peek(throttled, queue->throttled_clock_pelt_time);
 		peek(count, queue->throttle_count);
 	}
-	if (throttled || count)
+	if (rq != walk->rq || throttled || count)
 		return;
+	peek(group, queue->tg);
 	peek(cgroup, group->css.cgroup);
 	peek(node, cgroup->kn);
 	peek(walk->cgroup, node->id);
@@ -902,26 +935,26 @@ static ALWAYS_INLINE void enter_group(struct walk *walk, struct task_struct *tas
 static long settle_task(u32 __attribute__((unused)) index, struct walk *walk)
 {
 	struct task_struct *task = (void *)(walk->node - field_offset(((struct task_struct *)0)->se.group_node));
-	struct task_group *group = NULL;
+	struct cfs_rq *queue = NULL;
 	u64 queued = 0;
 
-	if (walk->node == walk->head)
+	if (!walk->node || walk->node == walk->head)
 		return 1;
 	peek(walk->node, ((struct list_head *)walk->node)->next);
 	peek(queued, task->sched_info.last_queued);
 	if (!queued || queued >= walk->now || (u64)task == walk->next)
 		return 0;
-	peek(group, task->sched_task_group);
-	if ((u64)group != walk->group)
-		enter_group(walk, task, group);
+	peek(queue, task->se.cfs_rq);
+	if ((u64)queue != walk->queue)
+		enter_queue(walk, queue);
 	if (walk->cgroup)
 		settle_wait(walk->id, walk->table, walk->cgroup, walk->pod, queued);
 	return 0;
 }
 
 /*
- * Counts the waits in progress, so that a task that starves shows before it runs. The run queue is locked while it
- * switches. A queue that is too long for a walk is left alone: its waits count when they end.
+ * Counts the waits in progress, so that a task that starves shows before it runs. A queue that is too long for a walk is
+ * left alone: its waits count when they end.
  */
 NOINLINE int settle(u64 now, u32 id, u32 table)
 {
@@ -932,9 +965,11 @@ NOINLINE int settle(u64 now, u32 id, u32 table)
 	if (!cpu)
 		return 0;
 	rq = (void *)cpu->rq;
-	walk.next = cpu->next;
+	cpu->walked = now;
 	if (!field_exists(rq->cfs_tasks))
 		return 0;
+	walk.rq = cpu->rq;
+	walk.next = cpu->next;
 	walk.head = (u64)&rq->cfs_tasks;
 	walk.node = walk.head;
 	peek(walk.node, ((struct list_head *)walk.node)->next);
@@ -972,6 +1007,7 @@ int sched_switch(u64 *context)
 		cpu->pushed = 0;
 		cpu->began = now;
 		cpu->settled = 0;
+		cpu->walked = 0;
 		holder = IDLE;
 	} else {
 		holder = cpu->slices[(cpu->pushed - 1) & (SLICES - 1)].cgroup;
@@ -979,8 +1015,9 @@ int sched_switch(u64 *context)
 			account_smt(cpu, table, holder, now);
 		if (holder != IDLE && unlikely(throttle_start(prev->se.cfs_rq, now)) && prev->prio >= MAX_RT_PRIO)
 			open_throttles(prev, id, now);
-		if (!context[3])
-			cpu->preempted[prev->pid & (LEFT - 1)] = now;
+		/* It stays queued: preempted, or with nothing to sleep for. */
+		if ((context[0] & 1) || !context[3])
+			note_preemption(prev);
 	}
 	cpu->smt_from = now;
 	if (turn.cgroup != IDLE && turn.cgroup != ROOT)
@@ -994,7 +1031,7 @@ int sched_switch(u64 *context)
 		if (turn.covered < slice->covered)
 			slice->covered = turn.covered;
 	}
-	if (unlikely(now - cpu->settled > SETTLE_NS)) {
+	if (unlikely(now - cpu->walked > SETTLE_NS)) {
 		cpu->rq = (u64)next->se.cfs_rq->rq;
 		cpu->next = (u64)next;
 		settle(now, id, table);
@@ -1006,5 +1043,35 @@ int sched_switch(u64 *context)
 		cpu->timed_ns += took > reading ? took - reading : 0;
 		cpu->timed_runs++;
 	}
+	return 0;
+}
+
+/*
+ * The same for the CPU in the first argument, on which nothing was switched for long: one task runs, others wait. Not
+ * attached, but run by user space: first anywhere, which returns whether anything waits there, then on that CPU. There
+ * no switch can interrupt it. The run queue is not locked, so tasks may come and go: of the list only numbers are
+ * followed, and a task that is on the way to another CPU is none of this one's.
+ */
+SEC("raw_tp/settle")
+int settle_cpu(u64 *context)
+{
+	u32 zero = 0, id = context[0], running = 0;
+	struct control *settings = bpf_map_lookup_elem(&controls, &zero);
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &id);
+	struct rq *rq;
+	u64 now = 0;
+
+	if (!cpu || !settings || !cpu->pushed || cpu->session != settings->session)
+		return 0;
+	rq = (void *)cpu->rq;
+	peek(now, rq->clock);
+	if (now < cpu->walked || now - cpu->walked <= SETTLE_NS)
+		return 0;
+	if (id != bpf_get_smp_processor_id()) {
+		peek(running, rq->nr_running);
+		return running > 1;
+	}
+	cpu->next = 0;
+	settle(now, id, id * 2 + (settings->half & 1));
 	return 0;
 }

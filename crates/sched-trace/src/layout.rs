@@ -4,14 +4,15 @@
 //! only writer of its CPU's entries, so no word is torn and no count is lost; two words may be from
 //! different moments.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Number of buckets of a histogram; the last has no upper bound.
 pub(crate) const BUCKETS: usize = 10;
 /// Number of slices in a CPU's history.
 pub(crate) const SLICES: usize = 1024;
-/// Number of preempted tasks whose moment of preemption is kept for each CPU.
-const LEFT: usize = 128;
+/// Number of preempted tasks that are known not to have been woken.
+pub(crate) const PREEMPTIONS: u32 = 4096;
 /// Number of pods on a CPU whose waits in progress are counted as a union.
 const PODS: usize = 64;
 /// Each table has two halves: the program fills one while user space reads the other.
@@ -51,11 +52,19 @@ pub(crate) struct Cpu {
     settled: AtomicU64,
     rq: AtomicU64,
     next: AtomicU64,
-    padding: [AtomicU64; 2],
+    walked: AtomicU64,
+    padding: [AtomicU64; 1],
     slices: [[AtomicU64; 4]; SLICES],
-    preempted: [AtomicU64; LEFT],
     coverage: [[AtomicU64; 3]; PODS],
     share: [AtomicU64; 14],
+}
+
+impl Cpu {
+    /// Whether no task runs on it, so that none waits either; also before the program ran there.
+    pub(crate) fn is_idle(&self) -> bool {
+        let newest = self.pushed.load(Relaxed).checked_sub(1);
+        newest.is_none_or(|newest| self.slices[newest as usize % SLICES][1].load(Relaxed) == IDLE)
+    }
 }
 
 /// Waits of one cgroup's tasks on one CPU.

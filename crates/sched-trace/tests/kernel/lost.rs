@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::thread::sleep;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use sched_trace::{LostTo, PodId};
@@ -74,7 +75,7 @@ fn measure<const N: usize>(
 fn none_ran_ns(threads: u64, of: &[&Measured]) -> u64 {
     let run: u64 = of.iter().map(|one| one.run_ns).sum();
     let delay: u64 = of.iter().map(|one| one.delay_ns).sum();
-    (run + delay) / threads - run
+    ((run + delay) / threads).saturating_sub(run)
 }
 
 #[test]
@@ -219,22 +220,28 @@ fn kernel_a_wait_in_progress_is_lost_time_before_it_ends() {
     assert_near("lost to the rival in the end", total_ns, rival.run_ns(), 0.05);
 }
 
-/// A preempted thread is queued again, too, but has not been woken.
+/// A preempted thread is queued again, too, but has not been woken; nor has one that waits on
+/// another CPU by now.
 #[test]
 fn kernel_wakeups_are_counted_and_preemptions_are_not() {
     let mut lab = Lab::new();
     let cpu = last_cpu();
+    // The thread that moves the spinner must not starve.
+    lab.take_turns_with_others();
     let pods = ["spinner", "service"].map(|name| lab.pod(name));
     let mut spinner = lab.container(&pods[0], "c");
     let mut service = lab.container(&pods[1], "c");
-    spinner.spin(cpu);
+    (0..3).for_each(|_| spinner.spin(cpu));
     service.burst(cpu, &[burst(500, 5_000)]);
     let mut before = None;
     let of_both = |lab: &mut Lab| [0, 1].map(|i| Lost::of(lab, pods[i].id));
     let slept_before = service.voluntary_switches();
     let [_, measured] = lab.measure_with([&spinner, &service], |lab| {
         before = Some(of_both(lab));
-        sleep(SPAN);
+        for at in [0, cpu].into_iter().cycle().take(SPAN.as_millis() as usize / 15) {
+            spinner.move_to(at);
+            sleep(Duration::from_millis(15));
+        }
     });
     let slept = service.voluntary_switches() - slept_before;
     let before = before.expect("it was measured");
