@@ -7,6 +7,9 @@
  * it was. The wait is cut at the spans; what lies inside is throttling, the rest is shared out to who ran then. All
  * times are the run queue's own clock, that of run_delay in /proc/PID/schedstat.
  *
+ * From the same walk over the slices comes the time that each pod lost: the union of its threads' waits for others. Four
+ * times a second the waits in progress are counted too, up to then.
+ *
  * Everything is per CPU and runs with interrupts off, so there are no locks and no atomics. User space maps the tables
  * and reads one half of them while the program fills the other.
  */
@@ -27,10 +30,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define SIBLING_SLICES 32
 #define TIMED_EVERY 1024
 #define PREEMPTED_BITS 12
-#define LATE_NS 10000000ULL
-#define SETTLE_NS (1ULL << 28)
-#define SETTLE_TASKS 256
-#define PODS 64 /* that wait on one CPU at the same time */
+#define LATE_NS 10000000ULL    /* a wakeup that waited for so long is late */
+#define SETTLE_NS (1ULL << 28) /* between two walks over the waits in progress: 268 ms */
+#define SETTLE_TASKS 256       /* of a run queue whose waits in progress are counted */
+#define PODS 64                /* that wait on one CPU at the same time */
 #define BESIDE (~0ULL)
 #define MAX_RT_PRIO 100
 #define NO_SLOT (~0U)
@@ -49,10 +52,11 @@ struct slice {
 	u64 start;
 	u64 cgroup;
 	u64 pod;
-	u64 covered; /* what the pod lost from here to the start is counted */
+	u32 covered;     /* the pod's lost time is counted from so long before the start; at most 4 s */
+	u32 unthrottled; /* the part of it after the last throttle of the cgroup */
 };
 
-/* What a pod lost from here on is counted, in the walk over waits in progress at that moment. */
+/* From when on a pod's lost time is counted by the walk over waits in progress at a moment. */
 struct coverage {
 	u64 pod, at, from;
 };
@@ -60,17 +64,16 @@ struct coverage {
 /*
  * A wait, or a turn beside the sibling thread, that is being shared out from new to old.
  *
- * A pod has lost the time in which one of its threads waited here, or several, while others ran. So of each wait only
- * that counts which is in no other wait of the pod. A wait ends where its task begins to run, and all waits of the pod
- * that end later have their part after it in common with nothing that was counted before. So it is enough that each
- * slice of the pod knows how far back the waits reach that are counted at its start: the walk from new to old passes
- * these slices and leaves out what they cover.
+ * A pod loses the time in which at least one of its threads waits here and others run. Waits overlap, and each part may
+ * count only once. A wait ends with a slice of the pod, at whose start everything back to the beginning of the wait is
+ * counted. The slice keeps this beginning. A later wait of the pod that walks back over the slice leaves out what lies
+ * between the two.
  */
 struct share {
 	u64 cgroup, pod;    /* whose it is */
 	u64 lo, hi;         /* what is left of it */
 	u64 position, left; /* the slice that is next, and how many there are */
-	u64 floor, fresh;   /* what the pod lost is counted before the one and from the other on */
+	u64 floor, fresh;   /* the pod's lost time between the two is not yet counted */
 	u32 table;          /* of this CPU and half */
 	u32 beside;         /* the slices are the sibling's */
 	u64 self_ns, idle_ns, dropped_ns;
@@ -89,13 +92,13 @@ struct cpu {
 	u64 lost_ns;
 	u64 evicted; /* throttle histories that had to make room */
 	u64 began;   /* when the session did */
-	u64 settled; /* up to here the waits of all tasks are counted whose run queue was never throttled */
-	u64 rq, next; /* addresses, as numbers: the run queue, and a task whose wait has ended */
-	u64 walked;   /* when the waits in progress were looked at, counted or not */
-	u64 padding[1];
+	u64 settled; /* waits in progress are counted up to here, in run queues that were never throttled */
+	u64 rq, next; /* addresses, as numbers: the run queue, and the task that comes in */
+	u64 walked;   /* when a walk over the waits in progress was last tried */
+	struct share share; /* of one wait at a time; with several on the stack, that would be too large */
+	u64 padding[3];
 	struct slice slices[SLICES];
 	struct coverage coverage[PODS];
-	struct share share; /* of one wait at a time: the stack is too small for it */
 };
 
 struct span {
@@ -274,8 +277,13 @@ static long charge_slice(u32 __attribute__((unused)) index, struct cursor *curso
 		if (from == share->lo)
 			return 1;
 	}
-	if (slice->pod == share->pod && slice->covered < share->fresh)
-		share->fresh = slice->covered;
+	if (slice->pod == share->pod) {
+		/* Only the tasks of the same cgroup were throttled at the same time. */
+		u64 covered = start - (slice->cgroup == share->cgroup ? slice->covered : slice->unthrottled);
+
+		if (covered < share->fresh)
+			share->fresh = covered;
+	}
 	share->position--;
 	share->left--;
 	return 0;
@@ -660,7 +668,7 @@ static ALWAYS_INLINE u64 cgroup_of(struct task_struct *task)
 	return id ? id : ROOT;
 }
 
-/* Both containers of a pod have the same group above them. Never followed, only compared. */
+/* All containers of a pod have the same group above them. The address is only compared. */
 static ALWAYS_INLINE u64 pod_of(struct task_struct *task)
 {
 	return (u64)task->sched_task_group->parent;
@@ -729,7 +737,7 @@ static ALWAYS_INLINE struct share *begin_share(struct cpu *cpu, u32 table, u64 c
 	return share;
 }
 
-/* Where in `coverage` the pod is in this walk, or has a place; NO_SLOT: there are too many. */
+/* Where in `coverage` the pod is in the walk at `now`, or has a place; NULL: there are too many. */
 static ALWAYS_INLINE struct coverage *coverage_of(struct cpu *cpu, u64 pod, u64 now)
 {
 	u32 first = hash(pod, 0);
@@ -784,28 +792,34 @@ NOINLINE u64 charge_whole(u32 id, u32 slot)
 	return throttled;
 }
 
-/* Returns since when what the pod lost is counted. */
-static ALWAYS_INLINE u64 account_wait(struct cpu *cpu, u32 id, u32 table, struct task_struct *next, u64 cgroup, u64 pod, u64 now)
+static ALWAYS_INLINE u32 capped(u64 ns)
 {
-	u64 queued = next->sched_info.last_queued, throttled = 0, wait = now - queued;
+	return ns < ~0U ? ns : ~0U;
+}
+
+/* Accounts the wait that ends with a turn, and notes in that how far back what the pod lost is counted. */
+static ALWAYS_INLINE void account_wait(struct cpu *cpu, u32 id, u32 table, struct task_struct *next, struct slice *turn)
+{
+	u64 queued = next->sched_info.last_queued, now = turn->start, throttled = 0, wait = now - queued, newest = 0;
 	struct cgroup_waits *victim;
+	struct throttle *throttle;
 	struct share *share;
 	u32 slot, woken;
 
 	if (!queued || queued > now)
-		return now;
-	slot = cgroup_slot(table, cgroup);
+		return;
+	slot = cgroup_slot(table, turn->cgroup);
 	victim = bpf_map_lookup_elem(&cgroups, &slot);
 	if (!victim) {
 		cpu->lost_waits++;
 		cpu->lost_ns += wait;
-		return now;
+		return;
 	}
 	woken = was_woken(next);
 	victim->wakeups += woken;
 	if (!wait)
-		return now;
-	share = begin_share(cpu, table, cgroup, pod, queued, now);
+		return;
+	share = begin_share(cpu, table, turn->cgroup, turn->pod, queued, now);
 	if (unlikely(throttle_total(next->se.cfs_rq)) && next->prio >= MAX_RT_PRIO) {
 		slot = close_throttles(next, id, now, slot);
 		/* Nothing is known of the past: the whole wait may have been a throttle. */
@@ -813,10 +827,13 @@ static ALWAYS_INLINE u64 account_wait(struct cpu *cpu, u32 id, u32 table, struct
 			if (share->lo < cpu->settled)
 				share->lo = cpu->settled;
 			victim->unknown_ns += now - share->lo;
-			return now;
+			return;
 		}
 		throttled = charge_whole(id, slot);
 		victim->throttled_ns += throttled;
+		throttle = bpf_map_lookup_elem(&throttles, &slot);
+		if (throttle)
+			newest = throttle->spans[0].end;
 	} else {
 		if (unlikely(queued < cpu->settled) && next->prio >= MAX_RT_PRIO)
 			share->lo = cpu->settled;
@@ -827,7 +844,8 @@ static ALWAYS_INLINE u64 account_wait(struct cpu *cpu, u32 id, u32 table, struct
 	observe(victim->latencies, latency_bounds, wait - throttled);
 	if (unlikely(wait - throttled >= LATE_NS))
 		victim->late_wakeups += woken;
-	return queued;
+	turn->covered = capped(wait);
+	turn->unthrottled = newest > queued ? capped(now - newest) : turn->covered;
 }
 
 /* The turn that ends now, by what the other thread of the core ran meanwhile. */
@@ -851,6 +869,15 @@ static ALWAYS_INLINE void account_smt(struct cpu *cpu, u32 table, u64 cgroup, u6
 	charge_slices(share, other);
 	victim->smt_self_ns += share->self_ns;
 	victim->smt_idle_ns += share->idle_ns;
+}
+
+/* Another task of the cgroup goes on with its turn, `after` its start. */
+static ALWAYS_INLINE void extend(struct slice *slice, u64 after, u32 covered, u32 unthrottled)
+{
+	if (covered > after && covered - after > slice->covered)
+		slice->covered = covered - after;
+	if (unthrottled > after && unthrottled - after > slice->unthrottled)
+		slice->unthrottled = unthrottled - after;
 }
 
 /* All tasks that are queued on a CPU, and the one whose wait is looked at. */
@@ -990,7 +1017,7 @@ int sched_switch(u64 *context)
 	struct control *settings = bpf_map_lookup_elem(&controls, &zero);
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &id);
 	u64 now = next->se.cfs_rq->rq->clock, began = 0, reading = 0, holder;
-	struct slice turn = { .start = now, .cgroup = cgroup_of(next), .pod = pod_of(next), .covered = now };
+	struct slice turn = { .start = now, .cgroup = cgroup_of(next), .pod = pod_of(next) };
 	struct slice *slice;
 	u32 table;
 
@@ -1021,15 +1048,14 @@ int sched_switch(u64 *context)
 	}
 	cpu->smt_from = now;
 	if (turn.cgroup != IDLE && turn.cgroup != ROOT)
-		turn.covered = account_wait(cpu, id, table, next, turn.cgroup, turn.pod, now);
+		account_wait(cpu, id, table, next, &turn);
 	if (!cpu->pushed || holder != turn.cgroup) {
 		slice = &cpu->slices[cpu->pushed & (SLICES - 1)];
 		*slice = turn;
 		cpu->pushed++;
 	} else {
 		slice = &cpu->slices[(cpu->pushed - 1) & (SLICES - 1)];
-		if (turn.covered < slice->covered)
-			slice->covered = turn.covered;
+		extend(slice, now - slice->start, turn.covered, turn.unthrottled);
 	}
 	if (unlikely(now - cpu->walked > SETTLE_NS)) {
 		cpu->rq = (u64)next->se.cfs_rq->rq;

@@ -53,10 +53,10 @@ pub(crate) struct Cpu {
     rq: AtomicU64,
     next: AtomicU64,
     walked: AtomicU64,
-    padding: [AtomicU64; 1],
+    share: [AtomicU64; 14],
+    padding: [AtomicU64; 3],
     slices: [[AtomicU64; 4]; SLICES],
     coverage: [[AtomicU64; 3]; PODS],
-    share: [AtomicU64; 14],
 }
 
 impl Cpu {

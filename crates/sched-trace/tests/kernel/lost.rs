@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use sched_trace::{LostTo, PodId};
 
 use crate::accuracy::{PERIOD_USEC, assert_near};
-use crate::lab::{Container, Lab, Measured, SPAN, Spinner, last_cpu};
+use crate::lab::{Container, Lab, Measured, Pod, SPAN, Spinner, last_cpu};
 use crate::workload::burst;
 
 /// Lost time of one pod.
@@ -166,6 +166,41 @@ fn kernel_throttled_time_is_not_lost() {
     assert!(lost.sum() <= most_ns, "{lost:?} {victim:?}");
 }
 
+/// Two containers of one quota are throttled together, and wait for the rival together.
+#[test]
+fn kernel_the_quota_of_a_pod_is_taken_out_of_its_lost_time_once() {
+    let mut lab = Lab::new();
+    let cpu = last_cpu();
+    let pods = ["victim", "rival"].map(|name| lab.pod(name));
+    let mut app = lab.container(&pods[0], "app");
+    let mut sidecar = lab.container(&pods[0], "sidecar");
+    let mut rival = lab.container(&pods[1], "c");
+    pods[0].cgroup.set_quota_usec(20_000, PERIOD_USEC);
+    [&mut app, &mut sidecar, &mut rival].into_iter().for_each(|container| container.spin(cpu));
+    let (lost, [app, sidecar, _]) = measure(&mut lab, pods[0].id, [&app, &sidecar, &rival]);
+    // Each thread waits for the rival whenever neither runs and the pod is not throttled.
+    for container in [&app, &sidecar] {
+        assert!(container.found.throttled_ns > container.run_ns, "{container:?}");
+        assert_near("lost to the rival", lost.to_pods(), container.found.neighbor_ns, 0.05);
+    }
+}
+
+/// The sidecar always runs or waits, while the app is throttled now and then.
+#[test]
+fn kernel_a_throttled_container_hides_no_lost_time_of_the_others() {
+    let mut lab = Lab::new();
+    let cpu = last_cpu();
+    let pods = ["victim", "rival"].map(|name| lab.pod(name));
+    let mut app = lab.container(&pods[0], "app");
+    let mut sidecar = lab.container(&pods[0], "sidecar");
+    let mut rival = lab.container(&pods[1], "c");
+    app.cgroup.set_quota_usec(20_000, PERIOD_USEC);
+    [&mut app, &mut sidecar, &mut rival].into_iter().for_each(|container| container.spin(cpu));
+    let (lost, [app, sidecar, _]) = measure(&mut lab, pods[0].id, [&app, &sidecar, &rival]);
+    let none_ran_ns = sidecar.delay_ns.saturating_sub(app.run_ns);
+    assert_near("lost", lost.sum(), none_ran_ns, 0.05);
+}
+
 #[test]
 fn kernel_lost_time_keeps_the_system_apart() {
     let mut lab = Lab::new();
@@ -184,7 +219,7 @@ fn kernel_lost_time_keeps_the_system_apart() {
     assert_near("lost to the system", lost.to(LostTo::System), expected_ns, 0.05);
 }
 
-/// The rival has so much more weight that the victim does not run again.
+/// The rival has so much more weight that the victim hardly runs again.
 #[test]
 fn kernel_a_wait_in_progress_is_lost_time_before_it_ends() {
     let mut lab = Lab::new();
@@ -196,28 +231,61 @@ fn kernel_a_wait_in_progress_is_lost_time_before_it_ends() {
     let mut rival = lab.container(&pods[1], "c");
     (0..2).for_each(|_| victim.spin(cpu));
     rival.spin(cpu);
-    let (before, mut found) = (victim.delay_ns(), None);
-    lab.measure_with([&victim, &rival], |lab| {
-        let before_ns = rival.run_ns();
-        sleep(SPAN);
-        let ended_ns = victim.delay_ns() - before;
-        let ran_ns = rival.run_ns() - before_ns;
-        lab.poll(&[]);
-        let report = lab.poll(&[]).clone();
-        let traced = report.containers.iter().find(|traced| traced.container == victim.id);
-        let waited_ns = traced.map_or(0, |traced| traced.waits.neighbor_ns);
-        found = Some((Lost::of(lab, pods[0].id), waited_ns, ended_ns, ran_ns));
-    });
-    let (lost, waited_ns, ended_ns, ran_ns) = found.expect("it was measured");
-    println!("{lost:?}, {waited_ns}, ended {ended_ns}, the rival ran {ran_ns}");
-    assert!(ended_ns < ran_ns / 2, "the waits had ended: {ended_ns}");
-    let to_rival = lost.to(LostTo::Pod(pods[1].id));
-    assert_near("lost to the rival", to_rival, ran_ns, 0.15);
-    assert_near("waited for the rival", waited_ns, 2 * ran_ns, 0.15);
-    // Once it has ended, it is still counted once.
-    let total_ns = Lost::of(&mut lab, pods[0].id).to_pods();
-    assert!(total_ns >= to_rival, "{total_ns}");
-    assert_near("lost to the rival in the end", total_ns, rival.run_ns(), 0.05);
+    // The kernel may let one of them run all the same.
+    let is_open = |open: &Open| open.ended_ns < open.rival_ran_ns / 2;
+    let measured = (0..5).map(|_| Open::measure(&mut lab, &pods[0], &victim, &rival)).find(is_open);
+    let open = measured.expect("no wait was in progress");
+    println!("{open:?}");
+    let (found, total) = (&open.in_progress, &open.in_the_end);
+    assert_near("lost", found.sum(), open.rival_ran_ns, 0.15);
+    assert!(found.to_pods() > 2 * found.to(LostTo::System), "to the rival");
+    assert_near("waited", open.waited_ns, 2 * found.sum(), 0.05);
+    // The part that was counted in progress is not counted again.
+    assert!(total.sum() >= found.sum(), "it does not go back");
+    let most_ns = open.rival_ran_ns.max(found.sum());
+    assert_near("lost in the end", total.sum(), most_ns, 0.1);
+}
+
+/// What was known of waits before they ended, and after.
+#[derive(Debug)]
+struct Open {
+    in_progress: Lost,
+    in_the_end: Lost,
+    /// Waits by cause that were in progress, all threads.
+    waited_ns: u64,
+    /// Run delay of the waits that had ended.
+    ended_ns: u64,
+    rival_ran_ns: u64,
+}
+
+impl Open {
+    fn measure(lab: &mut Lab, pod: &Pod, victim: &Container, rival: &Container) -> Self {
+        let mut found = None;
+        let mut before = Lost::default();
+        lab.measure_with([victim, rival], |lab| {
+            before = Lost::of(lab, pod.id);
+            let waited = waited_ns(lab, victim);
+            let (delay_ns, ran_ns) = (victim.delay_ns(), rival.run_ns());
+            sleep(SPAN);
+            let ended_ns = victim.delay_ns() - delay_ns;
+            let rival_ran_ns = rival.run_ns() - ran_ns;
+            lab.poll(&[]);
+            lab.poll(&[]);
+            let in_progress = Lost::of(lab, pod.id).since(&before);
+            let waited_ns = waited_ns(lab, victim) - waited;
+            let in_the_end = Lost::default();
+            found = Some(Self { in_progress, in_the_end, waited_ns, ended_ns, rival_ran_ns });
+        });
+        let found = found.expect("it was measured");
+        Self { in_the_end: Lost::of(lab, pod.id).since(&before), ..found }
+    }
+}
+
+/// Waits for others, as of the last poll.
+fn waited_ns(lab: &mut Lab, victim: &Container) -> u64 {
+    let rows = &lab.trace().report().containers;
+    let found = rows.iter().find(|traced| traced.container == victim.id);
+    found.map_or(0, |traced| traced.waits.neighbor_ns + traced.waits.system_ns)
 }
 
 /// A preempted thread is queued again, too, but has not been woken; nor has one that waits on
