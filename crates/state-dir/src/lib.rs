@@ -2,7 +2,8 @@
 //! and between processes.
 //!
 //! Locks, the drain request, and the checkpoints with the original values, which are in files that
-//! are replaced as a whole. Also the pauses after too many conflicts.
+//! are replaced as a whole. Also the pauses after too many conflicts. All files are regular files of
+//! a bounded size.
 
 mod checked_file;
 mod drain_request;
@@ -10,6 +11,7 @@ mod error;
 mod lock;
 mod pause;
 mod pinning_checkpoint;
+mod regular;
 mod yielding_checkpoint;
 
 pub use checked_file::CheckedFile;
