@@ -19,6 +19,7 @@ pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
             .collect(),
         // Measured by the caller, which knows the times of the polls.
         pressure: Vec::new(),
+        lost: Vec::new(),
         trace: Some(TraceRow {
             mode: found.mode,
             run_ns: found.run_ns,
