@@ -2,11 +2,13 @@
 //! although its quotas allowed it to run. PSI cannot give it, because PSI counts throttled threads
 //! as waiting.
 //!
-//! The trace does not record which waits overlap, so the time is known as a range
-//! ([`interval`] derives it). A count may reach this module late: the causes of a wait that the
-//! kernel moved to another CPU, or of a container that had no name yet. Late counts fill the gaps
-//! that the upper bound left before ([`Total`]).
+//! The trace does not record which waits overlap, so the time is known as a range: [`interval`]
+//! derives the upper bound, [`block`] the lower one. A count may reach this module late: the part of
+//! a wait in progress up to a quarter of a second, a wait in a container under a limit when it ends,
+//! the cause of a wait that the kernel moved to another CPU with the next scan of the threads. Late
+//! counts fill the gaps that the upper bound left before ([`Total`]).
 
+mod block;
 mod interval;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -18,7 +20,8 @@ use snapshot::{
     PressureRow, PressureScope, TraceMode,
 };
 
-use interval::{Holder, Interval, PodKey, PodWaits, Upper};
+use block::Block;
+use interval::{Holder, Interval, PodKey, PodWaits, Scoped, Upper};
 
 /// Number of readings for which a count of a container that is gone may be missing: counts are read
 /// one poll later.
@@ -35,6 +38,7 @@ pub(super) struct PressureMeter {
     read_at: Option<Instant>,
     /// Number of online CPUs.
     cpus: Option<u32>,
+    block: Block,
     totals: BTreeMap<PressureScope, Total>,
 }
 
@@ -48,27 +52,22 @@ struct Counters {
     unknown_ns: u64,
 }
 
-/// What decides which scopes cover a container.
-#[derive(Debug, Clone, PartialEq)]
-struct Scoped {
-    qos_class: Box<str>,
-    best_effort: bool,
-}
-
 /// Counters of one container.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     others_ns: u64,
     self_ns: u64,
     unattributed_ns: u64,
-    /// Number of waits of more than a second.
-    long: u64,
+    /// Number of waits of more than a second, and of more than 100 ms.
+    long: [u64; 2],
 }
 
 /// The bounds since the start, nanoseconds.
 #[derive(Debug, Default)]
 struct Total {
+    /// Up to the current block, and in it.
     lower_ns: u64,
+    lower_of_block_ns: u64,
     upper_ns: u64,
     /// Wall time of the last intervals that the upper bound does not contain, the newest last.
     gaps: VecDeque<u64>,
@@ -87,7 +86,7 @@ impl PressureMeter {
         let mode = waits.trace.as_ref().map(|trace| trace.mode);
         if mode != Some(TraceMode::Continuous) {
             let mut totals = std::mem::take(&mut self.totals);
-            totals.values_mut().for_each(|total| total.gaps.clear());
+            totals.values_mut().for_each(Total::interrupt);
             *self = Self { totals, ..Self::default() };
             return Vec::new();
         }
@@ -161,6 +160,7 @@ impl PressureMeter {
 
     fn rows(&mut self, interval: &Interval) -> Vec<PressureRow> {
         let mut rows = Vec::new();
+        self.block.add(interval);
         for scope in [PressureScope::Node].into_iter().chain(PressureScope::CLASSES) {
             if !interval.has_live(scope) {
                 continue;
@@ -171,39 +171,63 @@ impl PressureMeter {
             } else {
                 interval.upper(scope)
             };
+            let lower_ns = self.block.lower_ns(scope);
             let total = self.totals.entry(scope).or_default();
-            rows.push(total.add(scope, interval, &upper));
+            rows.push(total.add(scope, interval.elapsed_ns, lower_ns, &upper));
+        }
+        if self.block.is_over() {
+            self.block = Block::default();
+            self.totals.values_mut().for_each(Total::end_block);
         }
         rows
     }
 }
 
 impl Total {
-    /// Adds an interval.
+    /// Adds an interval. `lower_of_block_ns`: the lower bound of the current block.
     ///
     /// The upper bound grows by the counted time, at most by the interval. What is above that may
     /// have been waited before: then it fills the gaps, the newest first. An attributed wait of up
     /// to a second began in the interval before at the earliest.
-    fn add(&mut self, scope: PressureScope, interval: &Interval, upper: &Upper) -> PressureRow {
-        let elapsed_ns = interval.elapsed_ns;
-        let lower_ns = interval.lower_ns(scope);
+    fn add(
+        &mut self,
+        scope: PressureScope,
+        elapsed_ns: u64,
+        lower_of_block_ns: u64,
+        upper: &Upper,
+    ) -> PressureRow {
+        let lower_ns = lower_of_block_ns.saturating_sub(self.lower_of_block_ns);
+        self.lower_of_block_ns += lower_ns;
         let upper_ns = upper.counted_ns.min(elapsed_ns);
         let rest_ns = upper.counted_ns - upper_ns;
         let late_ns = if upper.any_long { rest_ns } else { rest_ns.min(upper.late_ns) };
         self.upper_ns += upper_ns + self.fill(late_ns, REACH) + self.fill(rest_ns - late_ns, 1);
-        self.lower_ns += lower_ns;
         self.gaps.push_back(elapsed_ns - upper_ns);
         if self.gaps.len() > REACH {
             self.gaps.pop_front();
         }
-        let share = |ns: u64| ns as f64 / elapsed_ns as f64;
+        let share = |ns: u64| (ns as f64 / elapsed_ns as f64).min(1.0);
         PressureRow {
             scope,
-            lower_ns: self.lower_ns,
+            lower_ns: self.lower_ns(),
             upper_ns: self.upper_ns,
-            lower: share(lower_ns),
+            lower: share(lower_ns.min(upper_ns)),
             upper: share(upper_ns),
         }
+    }
+
+    fn lower_ns(&self) -> u64 {
+        self.lower_ns + self.lower_of_block_ns
+    }
+
+    fn end_block(&mut self) {
+        self.lower_ns += std::mem::take(&mut self.lower_of_block_ns);
+    }
+
+    /// Ends a period of continuous tracing.
+    fn interrupt(&mut self) {
+        self.end_block();
+        self.gaps.clear();
     }
 
     /// Fills the gaps of the last `reach` intervals with up to `ns`; returns how much was filled.
@@ -218,24 +242,16 @@ impl Total {
     }
 }
 
-impl Scoped {
-    fn of(row: &ContainerRow) -> Self {
-        let (qos_class, best_effort) = (row.identity.qos_class.as_str(), row.identity.best_effort);
-        Self { qos_class: qos_class.into(), best_effort }
-    }
-
-    fn is_in(&self, scope: PressureScope) -> bool {
-        scope.covers(&self.qos_class, self.best_effort)
-    }
-}
-
 impl Counted {
     fn of(waits: Option<&Arc<ContainerWaits>>) -> Self {
         waits.map_or_else(Self::default, |waits| Self {
             others_ns: waits.neighbor_ns + waits.system_ns,
             self_ns: waits.self_ns,
             unattributed_ns: waits.unattributed_ns,
-            long: waits.latency.counts[waits.latency.counts.len() - 1],
+            long: {
+                let [.., tenth, second] = waits.latency.counts;
+                [second, tenth + second]
+            },
         })
     }
 
@@ -244,7 +260,7 @@ impl Counted {
             others_ns: self.others_ns.saturating_sub(last.others_ns),
             self_ns: self.self_ns.saturating_sub(last.self_ns),
             unattributed_ns: self.unattributed_ns.saturating_sub(last.unattributed_ns),
-            long: self.long.saturating_sub(last.long),
+            long: [0, 1].map(|at| self.long[at].saturating_sub(last.long[at])),
         }
     }
 }
@@ -266,11 +282,17 @@ impl PodWaits {
         self.others_ns += gained.others_ns;
         self.self_ns += gained.self_ns;
         self.unattributed_ns += gained.unattributed_ns;
-        self.any_long |= gained.long > 0;
+        self.any_long |= gained.long[0] > 0;
+        self.is_late |= gained.long[1] > 0 && is_limited(row);
         if row.live {
             self.cpusets.push(row.cpuset.clone());
         }
     }
+}
+
+/// Whether a quota may have throttled the container.
+fn is_limited(row: &ContainerRow) -> bool {
+    row.cfs.is_some() || row.throttled_ancestor_ns.is_some()
 }
 
 #[cfg(test)]

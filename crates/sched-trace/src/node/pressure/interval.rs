@@ -1,28 +1,12 @@
-//! What the trace counted between two polls, and the bounds that follow from it. Pure.
+//! What the trace counted between two polls, and the upper bound that follows from it. Pure.
 //!
 //! Wanted is the length of the union, over the threads of a scope and over all CPUs, of the times in
-//! which they waited. Take an interval of length E.
-//!
-//! **Lower.** The program counts each pod's *lost time*: per CPU, the union of the times in which a
-//! thread of the pod waited there while something else ran. On one CPU only one thing runs at a
-//! time, so the times that were lost to different holders do not overlap there. Of the times lost to
-//! one holder, the union is at least that of the pod that lost most. So the union on a CPU is at
-//! least the sum over the holders of the most that a pod lost to them. The union over all CPUs is at
-//! least the mean of those on each, hence at least this sum, over all CPUs, divided by their
-//! number. Time that is lost to nobody known may overlap with any other, and counts only together
-//! with the other losses of its pod. Pods with one cpuset divide by its size instead.
-//!
-//! Numbers of threads are in no bound: the agent reads them every ten seconds, and threads that
-//! began and ended since then are in none of them. Waits inside a pod are in no lower bound either:
-//! how many threads shared them is not known. A series that is new counts from its second reading,
-//! because its first value may be of earlier times.
-//!
-//! **Upper.** The union is at most the sum over the pods of: the time that they lost to others, and
+//! which they waited. It is at most the sum over the pods of: the time that they lost to others, and
 //! the time that their threads waited for each other. For the first there are two counts, its union
-//! per CPU, which contains waits that have not ended, and the thread time; the larger one is taken.
-//! Time without a cause counts too, because it may not have been throttling, and so do waits that
-//! the program or the agent could not assign to a container. The union is at most E, and E is the
-//! bound where counts are missing: while a container has no name yet, and after one is gone.
+//! per CPU and the thread time; the larger one is taken. Time without a cause counts too, because it
+//! may not have been throttling, and so do waits that the program or the agent could not assign to a
+//! container. The union is at most the interval, which is the bound where counts are missing: while
+//! a container has no name yet, and after one is gone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,12 +40,11 @@ pub(super) struct Interval {
 /// Waits of a pod, nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct PodWaits {
-    qos_class: Box<str>,
-    best_effort: bool,
+    pub(super) scoped: Scoped,
     /// Effective cpuset of each live container.
     pub(super) cpusets: Vec<Option<Arc<CpusetRow>>>,
     /// Lost time of series that had a value before.
-    lost: BTreeMap<Holder, u64>,
+    pub(super) lost: BTreeMap<Holder, u64>,
     /// Lost time, new series included.
     lost_ns: u64,
     /// Thread time of waits for others.
@@ -72,6 +55,15 @@ pub(super) struct PodWaits {
     pub(super) unattributed_ns: u64,
     /// Whether a wait of more than a second has ended.
     pub(super) any_long: bool,
+    /// Whether its lost time may be of earlier intervals.
+    pub(super) is_late: bool,
+}
+
+/// What decides which scopes cover a container.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Scoped {
+    qos_class: Box<str>,
+    best_effort: bool,
 }
 
 /// Upper bound of an interval.
@@ -85,6 +77,17 @@ pub(super) struct Upper {
     pub(super) any_long: bool,
 }
 
+impl Scoped {
+    pub(super) fn of(row: &ContainerRow) -> Self {
+        let (qos_class, best_effort) = (row.identity.qos_class.as_str(), row.identity.best_effort);
+        Self { qos_class: qos_class.into(), best_effort }
+    }
+
+    pub(super) fn is_in(&self, scope: PressureScope) -> bool {
+        scope.covers(&self.qos_class, self.best_effort)
+    }
+}
+
 impl Upper {
     /// The trivial bound.
     pub(super) fn whole(elapsed_ns: u64) -> Self {
@@ -96,31 +99,14 @@ impl Interval {
     /// The pod of this container.
     pub(super) fn pod(&mut self, row: &ContainerRow) -> &mut PodWaits {
         let key = (row.identity.namespace.as_str().into(), row.identity.pod.as_str().into());
-        self.pods.entry(key).or_insert_with(|| PodWaits {
-            qos_class: row.identity.qos_class.as_str().into(),
-            best_effort: row.identity.best_effort,
-            ..PodWaits::default()
-        })
+        self.pods
+            .entry(key)
+            .or_insert_with(|| PodWaits { scoped: Scoped::of(row), ..PodWaits::default() })
     }
 
     /// Whether a container of the scope is live.
     pub(super) fn has_live(&self, scope: PressureScope) -> bool {
         self.pods_of(scope).any(|pod| !pod.cpusets.is_empty())
-    }
-
-    pub(super) fn lower_ns(&self, scope: PressureScope) -> u64 {
-        let losing: Vec<_> = self.pods_of(scope).filter(|pod| !pod.lost.is_empty()).collect();
-        let mut pinned: BTreeMap<&str, (u32, Vec<&PodWaits>)> = BTreeMap::new();
-        for pod in &losing {
-            if let Some(cpuset) = pod.cpuset() {
-                let (count, pods) = pinned.entry(&cpuset.cpus).or_default();
-                *count = cpuset.count;
-                pods.push(*pod);
-            }
-        }
-        let pinned = pinned.into_values().map(|(count, pods)| least_ns(&pods, count));
-        let anywhere = self.cpus.map_or(0, |cpus| least_ns(&losing, cpus));
-        pinned.fold(anywhere, u64::max).min(self.elapsed_ns)
     }
 
     pub(super) fn upper(&self, scope: PressureScope) -> Upper {
@@ -136,7 +122,7 @@ impl Interval {
     }
 
     fn pods_of(&self, scope: PressureScope) -> impl Iterator<Item = &PodWaits> {
-        self.pods.values().filter(move |pod| scope.covers(&pod.qos_class, pod.best_effort))
+        self.pods.values().filter(move |pod| pod.scoped.is_in(scope))
     }
 }
 
@@ -150,24 +136,9 @@ impl PodWaits {
     }
 
     /// The cpuset that all its live containers have.
-    fn cpuset(&self) -> Option<&CpusetRow> {
-        let first = self.cpusets.first()?.as_deref()?;
-        let is_the_same = |other: &Option<Arc<CpusetRow>>| other.as_deref() == Some(first);
+    pub(super) fn cpuset(&self) -> Option<&Arc<CpusetRow>> {
+        let first = self.cpusets.first()?.as_ref()?;
+        let is_the_same = |other: &Option<Arc<CpusetRow>>| other.as_ref() == Some(first);
         self.cpusets.iter().all(is_the_same).then_some(first)
     }
-}
-
-/// Shortest union of these pods' waits, if all of them ran on the same `cpus` CPUs.
-fn least_ns(pods: &[&PodWaits], cpus: u32) -> u64 {
-    let mut by_holder: BTreeMap<&Holder, u64> = BTreeMap::new();
-    let mut most_ns = 0;
-    for pod in pods {
-        most_ns = most_ns.max(pod.lost.values().sum());
-        for (holder, &ns) in pod.lost.iter().filter(|(holder, _)| **holder != Holder::Unattributed)
-        {
-            let most = by_holder.entry(holder).or_default();
-            *most = ns.max(*most);
-        }
-    }
-    by_holder.values().sum::<u64>().max(most_ns) / u64::from(cpus.max(1))
 }
