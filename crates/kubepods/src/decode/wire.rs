@@ -213,7 +213,7 @@ pub struct SpecContainer {
     pub image: Box<str>,
     pub restart_policy: Option<Box<str>>,
     /// Exit codes that override the policy (1.34 and later); only their presence matters here.
-    pub restart_policy_rules: Option<serde::de::IgnoredAny>,
+    pub restart_policy_rules: Option<IgnoredAny>,
     #[serde(deserialize_with = "nullable")]
     pub resources: WireResources,
 }
@@ -240,7 +240,7 @@ pub struct WireAmounts {
 pub enum Amount {
     Text(Box<str>),
     Number(u64),
-    Other(serde::de::IgnoredAny),
+    Other(IgnoredAny),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -286,7 +286,7 @@ pub struct ContainerStatus {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WireState {
-    pub running: Option<serde::de::IgnoredAny>,
+    pub running: Option<IgnoredAny>,
     pub terminated: Option<Terminated>,
 }
 
