@@ -60,6 +60,7 @@ mod run;
 mod sampling;
 #[cfg(feature = "shell")]
 mod shell;
+mod signals;
 mod status;
 #[cfg(feature = "top")]
 mod top;

@@ -10,7 +10,7 @@ use crate::agent::Agent;
 use crate::cli::RecordArgs;
 use crate::config::Config;
 use crate::exit::Failure;
-use crate::{logging, run};
+use crate::{logging, run, signals};
 
 /// Records until SIGTERM or SIGINT.
 ///
@@ -32,6 +32,7 @@ pub(crate) fn record(args: RecordArgs) -> Result<(), Failure> {
 async fn record_until_signal(config: &Config, recorder: Recorder) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+    signals::ignore()?;
     let mut agent = Agent::start_reading(config).await?;
     let timeline = agent.timeline().context("the agent of this process keeps no history")?;
     let (stop, stopped) = mpsc::channel();

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::exit::Failure;
 use crate::logging;
 use crate::output;
+use crate::signals;
 
 /// Runs the agent until SIGTERM or SIGINT.
 ///
@@ -22,6 +23,7 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
         let mut hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
+        signals::ignore()?;
         let mut agent = Agent::start(config).await?;
         tracing::info!(address = %agent.address(), "serving /metrics, /healthz and /readyz");
         let outcome = loop {

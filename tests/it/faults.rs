@@ -1,12 +1,13 @@
 //! Faults around the agent: a blocked standard error, signals, a hanging thread.
 
 use std::fs::{self, File, OpenOptions};
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
 
 use crate::support::{Agent, Exposition, binary, eventually, http};
@@ -139,6 +140,40 @@ fn a_hangup_ends_nothing() {
     agent.signal(Signal::HUP);
     eventually("ticks go on", || agent.ticks() >= before + 5);
     assert_eq!(agent.end().code(), Some(0));
+}
+
+#[test]
+fn signals_that_mean_nothing_to_the_agent_end_nothing() {
+    let agent = Unheard::start(Stdio::null(), &[]);
+    let signals = [Signal::USR1, Signal::USR2, Signal::ALARM, Signal::XFSZ, Signal::XCPU];
+    signals.into_iter().for_each(|signal| agent.signal(signal));
+    let before = agent.ticks();
+    eventually("more ticks", || agent.ticks() > before);
+}
+
+/// Containers, timers and views open files; the probes must be answered also if no descriptor is
+/// left.
+#[test]
+fn probes_are_answered_without_a_free_descriptor() {
+    let agent = Unheard::start(Stdio::null(), &[]);
+    let open = fs::read_dir(format!("/proc/{}/fd", agent.child.id())).unwrap().count() as u64;
+    let all = Rlimit { current: Some(open), maximum: Some(open) };
+    prlimit(Some(Pid::from_child(&agent.child)), Resource::Nofile, all).unwrap();
+    for _ in 0..5 {
+        assert_eq!(status_of_probe(agent.address), "200");
+    }
+    // Clients that send nothing.
+    let _idle: Vec<_> = (0..20).map(|_| TcpStream::connect(agent.address).unwrap()).collect();
+    assert_eq!(status_of_probe(agent.address), "200");
+}
+
+fn status_of_probe(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.split(' ').nth(1).unwrap().to_owned()
 }
 
 #[test]

@@ -92,20 +92,19 @@ impl TaskReader {
     }
 
     /// Reads one thread; `None` if it is gone or may not be read, or the kernel lacks
-    /// `CONFIG_SCHED_INFO`.
+    /// `CONFIG_SCHED_INFO`. The state is read first: a wait of a thread that sleeps then has ended
+    /// before the delay is read.
     ///
     /// # Errors
     /// Fails if the thread exists and could not be read.
     pub fn task(&mut self, (pid, tid): ThreadId) -> io::Result<Option<Task>> {
-        let Some(text) = self.read_file(format_args!("{pid}/task/{tid}/schedstat"))? else {
+        let Some(stat) = self.read_file(format_args!("{pid}/task/{tid}/stat"))? else {
             return Ok(None);
         };
-        let Ok(schedstat) = TaskSchedstat::parse(text) else { return Ok(None) };
-        let stat = self.read_file(format_args!("{pid}/task/{tid}/stat"))?;
-        Ok(stat.map(|stat| {
-            let (runnable, started) = state_and_start(stat);
-            Task { tid, schedstat, runnable, started }
-        }))
+        let (runnable, started) = state_and_start(stat);
+        let text = self.read_file(format_args!("{pid}/task/{tid}/schedstat"))?;
+        let schedstat = text.and_then(|text| TaskSchedstat::parse(text).ok());
+        Ok(schedstat.map(|schedstat| Task { tid, schedstat, runnable, started }))
     }
 
     fn read_file(&mut self, below: std::fmt::Arguments<'_>) -> io::Result<Option<&[u8]>> {

@@ -134,6 +134,13 @@ impl Connections {
         (self.last, self.cut(victim, Reason::Waiting))
     }
 
+    /// Closes a connection that waits, the oldest of the peer with most of them: the process has no
+    /// descriptor for a new one.
+    pub(super) fn make_room(&mut self) -> Cut {
+        let victim = self.oldest_of_largest(|open| open.role == Role::Waiting);
+        self.cut(victim, Reason::Waiting)
+    }
+
     /// Admits a connection to those that read pages.
     ///
     /// # Errors
@@ -320,6 +327,17 @@ mod tests {
 
     fn peer_of(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn without_descriptors_a_waiting_connection_makes_room() {
+        let (mut scene, now) = (Scene::default(), Instant::now());
+        let reader = scene.open(1, now);
+        scene.table.admit(reader).unwrap();
+        assert_eq!(scene.table.make_room(), None, "nobody waits");
+        let (first, second) = (scene.open(1, now), scene.open(1, now + Duration::from_secs(1)));
+        assert_eq!(scene.table.make_room(), Some(Reason::Waiting));
+        assert_eq!([reader, first, second].map(|id| scene.is_open(id)), [true, false, true]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod browsers;
 mod connections;
 mod page;
 mod place;
+mod reserve;
 mod routes;
 mod server;
 mod sources;

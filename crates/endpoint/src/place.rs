@@ -33,6 +33,13 @@ impl Places {
         (Place { id, peer, places: self.clone() }, end)
     }
 
+    /// Closes a waiting connection; returns whether there was one.
+    pub(crate) fn make_room(&self) -> bool {
+        let cut = self.table().make_room();
+        self.count(cut);
+        cut.is_some()
+    }
+
     pub(crate) fn sweep(&self) {
         let cut = self.table().sweep(Instant::now());
         self.count(cut);

@@ -26,6 +26,7 @@ use crate::auth::Auth;
 use crate::browsers::Browsers;
 use crate::page::Pages;
 use crate::place::{Place, Places};
+use crate::reserve::Reserve;
 use crate::routes::{Access, router};
 use crate::sources::Sources;
 use crate::tls::Identity;
@@ -46,6 +47,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 pub const ROUND: Duration = Duration::from_secs(5);
 /// Pause after an error of accept, for example without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The same if a connection was closed for the new one.
+const CLOSE_PAUSE: Duration = Duration::from_millis(5);
 /// Nice value of the thread: all other threads of the agent have priority.
 const NICE: i32 = 5;
 /// Number of rendering threads.
@@ -177,7 +180,7 @@ impl Server {
         let sending = views.clone().map(|views| tokio::spawn(views.send_events()));
         let listener = TcpListener::from_std(listener).context("cannot use the port")?;
         let (stop, stopping) = watch::channel(false);
-        let mut connections = JoinSet::new();
+        let (mut connections, mut reserve) = (JoinSet::new(), Reserve::new());
         let (mut sweep, mut alive) = (interval(SWEEP_EVERY), interval(ROUND));
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -192,12 +195,15 @@ impl Server {
                     }
                     Err(error) => {
                         tracing::debug!(%error, "cannot accept a connection");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        if !reserve.release() {
+                            let has_room = places.make_room();
+                            tokio::time::sleep(if has_room { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
+                        }
                     }
                 },
                 _ = sweep.tick(), if !connections.is_empty() => places.sweep(),
                 _ = alive.tick() => beat(ROUND),
-                Some(_) = connections.join_next() => {}
+                Some(_) = connections.join_next() => reserve.refill(),
                 _ = &mut stopped => break,
             }
         }

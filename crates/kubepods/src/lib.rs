@@ -15,7 +15,10 @@ pub mod path;
 pub mod quantity;
 mod reported;
 
-pub use decode::{DecodeError, LabelKeys, from_wire, read_pod_list, read_pods_into, wire};
+pub use decode::{
+    CONTAINERS, Capacity, DecodeError, LabelKeys, POD_OBJECTS, PODS, from_wire, read_pod_list,
+    read_pods_into, wire,
+};
 pub use exclusive::{ContainerName, ExclusiveCpus, PodName};
 pub use index::{Lookup, PodIndex};
 pub use names::PodNames;

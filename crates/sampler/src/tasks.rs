@@ -8,10 +8,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cgroupfs::{Task, TaskReader, ThreadId};
+use kernel_text::TaskSchedstat;
 use snapshot::{ContainerRow, Threads};
 
 use crate::cgroup::CgroupId;
-use crate::contention::{Delays, ThreadDelay, ThrottledTime};
+use crate::contention::{ContainerTimes, Delays, ScanTime, ThreadDelay, ThrottledTime};
 use crate::series::add;
 
 /// Divisor of the interval that gives a tick's budget for threads: 0.5 ms per second, 0.05 % of a
@@ -73,7 +74,8 @@ impl TaskScan {
         self.containers.remove(&id);
     }
 
-    /// Scans all threads of a container. `throttled`: its throttled time so far.
+    /// Scans all threads of a container. `tick`: time since the sampler's start; `throttled`: the
+    /// container's throttled time so far.
     ///
     /// # Errors
     /// Fails if something exists but could not be read. The scan is then discarded, and the next
@@ -82,14 +84,16 @@ impl TaskScan {
         &mut self,
         id: CgroupId,
         directory: &Path,
+        tick: Duration,
         throttled: ThrottledTime,
         row: &mut ContainerRow,
     ) -> io::Result<()> {
         let began = Instant::now();
-        let since_boot = since_boot();
+        let scan_began = since_boot();
         let result = self.read(directory);
         if result.is_ok() {
-            self.apply(id, since_boot, throttled, row);
+            let now = ScanTime { tick, began: scan_began, ended: since_boot() };
+            self.apply(id, now, throttled, row);
         }
         self.cost.time += began.elapsed();
         result
@@ -114,7 +118,7 @@ impl TaskScan {
     fn apply(
         &mut self,
         id: CgroupId,
-        since_boot: Duration,
+        now: ScanTime,
         throttled: ThrottledTime,
         row: &mut ContainerRow,
     ) {
@@ -130,11 +134,13 @@ impl TaskScan {
             return;
         }
         row.runnable_threads = Some(tasks.iter().filter(|task| task.runnable).count() as u64);
-        let mut scan = containers.entry(id).or_default().begin_scan(since_boot);
-        for &Task { tid, schedstat, started, .. } in &*tasks {
-            scan.thread(ThreadDelay { tid, delay_ns: schedstat.run_delay_ns, started });
+        let times = ContainerTimes { throttled, usage_ns: row.usage_ns };
+        let mut scan = containers.entry(id).or_default().begin_scan(now, times);
+        for &Task { tid, schedstat, started, runnable } in &*tasks {
+            let TaskSchedstat { run_ns, run_delay_ns: delay_ns } = schedstat;
+            scan.thread(ThreadDelay { tid, delay_ns, run_ns, runnable, started });
         }
-        let contention = scan.end(throttled);
+        let contention = scan.end();
         // Starts at 0 with the first scan: earlier waits are history.
         add(&mut row.run_delay_ns, Some(contention.map_or(0, |contention| contention.delay_ns)));
         add(&mut row.contention_lower_ns, contention.map(|contention| contention.lower_ns));

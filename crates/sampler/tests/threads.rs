@@ -117,8 +117,9 @@ impl Node {
         self.sampler.published().latest().containers[number as usize - 1].clone()
     }
 
-    /// Contention in milliseconds: (lower, upper).
-    fn bounds(&self, number: u32) -> (u64, u64) {
+    /// Contention in milliseconds up to the last scan: (lower, upper). The next scan evaluates it.
+    fn bounds(&mut self, number: u32) -> (u64, u64) {
+        self.scan();
         let row = self.row(number);
         (row.contention_lower_ns.unwrap() / MS, row.contention_upper_ns.unwrap() / MS)
     }

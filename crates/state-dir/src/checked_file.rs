@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::Builder;
 
-use crate::{Error, Result};
+use crate::{Error, Result, regular};
 
 /// Suffix of a file that is being written.
 const SUFFIX: &str = ".new";
@@ -36,17 +36,13 @@ impl CheckedFile {
     /// Reads the value; `None` if there is no such file.
     ///
     /// # Errors
-    /// A file that cannot be read or is damaged.
+    /// A file that cannot be read, is damaged or too large, or is not a regular file.
     pub fn read<T: DeserializeOwned>(&self, state_dir: &Path) -> Result<Option<T>> {
-        let path = self.path(state_dir);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::on("read", path)(error)),
-        };
-        let remedy = self.remedy;
+        let (path, remedy) = (self.path(state_dir), self.remedy);
+        let Some(bytes) = regular::read(&path, remedy)? else { return Ok(None) };
         let damaged = |reason| Error::Damaged { path, reason, remedy };
-        self.parse(&text).map(Some).map_err(damaged)
+        let text = String::from_utf8(bytes).map_err(|error| error.utf8_error().to_string());
+        text.and_then(|text| self.parse(&text)).map(Some).map_err(damaged)
     }
 
     /// As [`Self::read`], but `None` for a value of another boot, since cgroups do not outlive one.
@@ -87,16 +83,21 @@ impl CheckedFile {
     /// Replaces the file.
     ///
     /// # Errors
-    /// A state directory that cannot be written.
+    /// A state directory that cannot be written, or a value that [`Self::read`] would reject as too
+    /// large.
     pub fn write<T: Serialize>(&self, state_dir: &Path, value: &T) -> Result<()> {
         let body = serde_json::to_string(value)
             .map_err(|error| Error::on("write", self.path(state_dir))(error.into()))?;
+        let text = self.text(&body);
+        if text.len() as u64 > regular::MOST_BYTES {
+            return Err(regular::too_large(&self.path(state_dir), self.remedy));
+        }
         let temporary = state_dir.join(format!("{}{SUFFIX}", self.name));
-        // A fixed name: what a crash left is overwritten. On an error, the file is removed.
+        // A fixed name: what a crash left is replaced. On an error, the file is removed.
         let mut new = Builder::new();
         new.prefix(self.name).suffix(SUFFIX).rand_bytes(0);
-        let written = new.make_in(state_dir, |path| File::create(path)).and_then(|mut file| {
-            file.write_all(self.text(&body).as_bytes())?;
+        let written = new.make_in(state_dir, create_anew).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
             file.as_file().sync_all()?;
             Ok(file)
         });
@@ -127,6 +128,14 @@ impl CheckedFile {
     }
 }
 
+/// Creates a file in the place of any other, which may be a link or a pipe.
+fn create_anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::create_new(path),
+    }
+}
+
 /// FNV-1a, 64 bits. Detects torn and edited files. It does not resist an attacker, who would need
 /// root.
 fn fnv1a(bytes: &[u8]) -> u64 {
@@ -138,6 +147,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::regular::testing::{each_irregular, is_told};
 
     const FILE: CheckedFile =
         CheckedFile { name: "test.json", magic: "test-1", remedy: "Delete it" };
@@ -202,6 +212,42 @@ mod tests {
             let error = FILE.read::<u64>(dir.path()).unwrap_err().to_string();
             assert!(error.contains(reason) && error.ends_with(". Delete it"), "{error}");
         }
+    }
+
+    #[test]
+    fn only_a_regular_file_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        each_irregular(&FILE.path(dir.path()), |what| {
+            let error = FILE.read::<u64>(dir.path()).unwrap_err();
+            assert!(is_told(&error), "{what}: {error}");
+        });
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_neither_read_nor_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let is_told =
+            |error: Error| error.to_string().ends_with("it has more than 16 MiB. Delete it");
+        let value = "x".repeat(16 << 20);
+        assert!(is_told(FILE.write(dir.path(), &value).unwrap_err()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        File::create(FILE.path(dir.path())).unwrap().set_len(4 << 30).unwrap();
+        assert!(is_told(FILE.read::<u64>(dir.path()).unwrap_err()));
+    }
+
+    #[test]
+    fn a_link_or_a_pipe_in_the_place_of_a_new_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        each_irregular(&dir.path().join("test.json.new"), |what| {
+            if what == "a directory" {
+                FILE.write(dir.path(), &51).unwrap_err();
+                return;
+            }
+            FILE.write(dir.path(), &51).unwrap();
+            assert_eq!(FILE.read(dir.path()).unwrap(), Some(51), "{what}");
+            // For the next one.
+            fs::write(dir.path().join("test.json.new"), "").unwrap();
+        });
     }
 
     #[test]

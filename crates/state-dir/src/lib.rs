@@ -2,7 +2,8 @@
 //! and between processes.
 //!
 //! Locks, the drain request, and the checkpoints with the original values, which are in files that
-//! are replaced as a whole. Also the pauses after too many conflicts.
+//! are replaced as a whole. Also the pauses after too many conflicts. All files are regular files of
+//! a bounded size.
 
 mod acting_mode;
 mod checked_file;
@@ -11,6 +12,7 @@ mod error;
 mod lock;
 mod pause;
 mod pinning_checkpoint;
+mod regular;
 mod yielding_checkpoint;
 
 pub use acting_mode::ActingMode;

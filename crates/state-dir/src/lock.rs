@@ -1,13 +1,13 @@
 //! Locks that the kernel releases when the process ends.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{Error, Result};
+use crate::{Error, Result, regular};
 
 /// Time between two attempts to take a lock that another process holds.
 const RETRY: Duration = Duration::from_millis(50);
@@ -42,12 +42,12 @@ impl Lock {
     /// Takes a lock. Creates the directory if missing.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process holds it, or a directory that cannot be written.
+    /// [`Error::Locked`] if another process holds it, a directory that cannot be written, or a lock
+    /// that is not a regular file.
     pub fn take(state_dir: &Path, writer: Writer) -> Result<Self> {
         fs::create_dir_all(state_dir).map_err(Error::on("make", state_dir))?;
         let path = writer.path(state_dir);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(Error::on("open", &path))?;
+        let file = regular::create(&path, "open")?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { file, path }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked(path)),
@@ -73,7 +73,7 @@ impl Lock {
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        let there = fs::metadata(&self.path).map(identity).ok();
+        let there = fs::symlink_metadata(&self.path).map(identity).ok();
         there.is_some() && there == self.file.metadata().map(identity).ok()
     }
 }
@@ -81,6 +81,7 @@ impl Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::regular::testing::{each_irregular, is_told};
 
     #[test]
     fn one_holder_of_each_lock_at_a_time() {
@@ -98,6 +99,15 @@ mod tests {
         assert!(again.is_in_place() && !lock.is_in_place());
         drop(again);
         take().unwrap();
+    }
+
+    #[test]
+    fn only_a_regular_file_is_a_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        each_irregular(&dir.path().join("lock"), |what| {
+            let error = Lock::take(dir.path(), Writer::Pinning).unwrap_err();
+            assert!(is_told(&error), "{what}: {error}");
+        });
     }
 
     #[test]

@@ -230,3 +230,17 @@ fn every_metric_that_a_page_names_is_exposed() {
         }
     }
 }
+
+/// A read-only mount does not prevent a connection to a socket in it.
+#[test]
+fn the_risk_of_the_kubelets_sockets_is_said_where_they_are_mounted() {
+    let values = read("chart/cpuwarden/values.yaml");
+    let (before, _) = values.split_once("\nprofile: ").unwrap();
+    let comment = before.rsplit("\n\n").next().unwrap();
+    let rights = read("docs/platform-team.md");
+    let row = rights.lines().find(|line| line.contains("/plugins_registry")).unwrap();
+    for text in [comment, row] {
+        let is_said = ["plugins_registry", "connect", "CSI", "DRA"].map(|word| text.contains(word));
+        assert_eq!(is_said, [true; 4], "{text}");
+    }
+}

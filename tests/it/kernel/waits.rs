@@ -75,17 +75,15 @@ fn contention_pressure_is_near_one_for_rivals_and_near_zero_for_a_quota() {
     for cgroup in [&victim, &rival] {
         cgroup.write("cpuset", "cpuset.cpus", "0");
     }
-    // Processes of one thread: threads that sleep would lower the lower bound.
     let spin = |cgroup: &Cgroup| {
         let mut shell = cgroup.command("sh");
         shell.args(["-c", "echo spinning; while :; do :; done"]);
         Running::start(shell, |line| line == "spinning").0
     };
-    // Before the agent: each number of threads that it reads is that of the spinners.
     let spinners = [&victim, &rival].map(spin);
     let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
     eventually("half a second of waits", || waited(&agent.metrics(), "neighbor") > 0.5);
-    // The lower bound needs the number of threads, which is read every ten seconds.
+    // The lower bound needs the cpusets, which are read every ten seconds.
     eventually("a lower bound", || contention(&agent.metrics()).0 > 0.0);
     let measured = over_seconds(&agent, 8.0);
     drop(spinners);

@@ -17,7 +17,46 @@ pub(super) const IMAGE: usize = 1024;
 
 /// Maximum length that is kept of an annotation, bytes; a longer one is cut and is then invalid
 /// JSON.
-pub(super) const ANNOTATION: usize = 16 << 10;
+pub(super) const ANNOTATION: usize = 4 << 10;
+
+/// Maximum length of any string of a list, bytes. The API server accepts objects of up to 1.5 MiB.
+pub(super) const STRING: usize = 2 << 20;
+
+/// Maximum number of elements in each list of a pod, such as its containers and labels. A pod with
+/// more is refused.
+pub const POD_OBJECTS: usize = 500;
+
+/// Maximum number of pods of a node; the others are refused.
+pub const PODS: usize = 5_000;
+
+/// Maximum number of containers of a node; the pods beyond it are refused.
+pub const CONTAINERS: usize = 20_000;
+
+/// The number of pods and containers that are kept.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Capacity {
+    pods: usize,
+    containers: usize,
+}
+
+impl Capacity {
+    /// Counts a pod, if it fits.
+    #[must_use]
+    pub fn take(&mut self, pod: &Pod) -> bool {
+        let containers = self.containers + pod.containers.len();
+        let fits = self.pods < PODS && containers <= CONTAINERS;
+        if fits {
+            *self = Self { pods: self.pods + 1, containers };
+        }
+        fits
+    }
+
+    /// Counts a pod no longer.
+    pub fn give_back(&mut self, pod: &Pod) {
+        self.pods -= 1;
+        self.containers -= pod.containers.len();
+    }
+}
 
 /// Labels to keep.
 #[derive(Debug, Clone)]
@@ -40,7 +79,7 @@ impl LabelKeys {
 
     pub(super) fn kept(&self, labels: BTreeMap<Box<str>, Box<str>>) -> Vec<(Box<str>, Box<str>)> {
         let kept = labels.into_iter().filter(|(key, _)| self.has(key));
-        kept.map(|(key, value)| (key, bounded(value, NAME))).collect()
+        kept.map(|(key, value)| (bounded(key, NAME), bounded(value, NAME))).collect()
     }
 
     /// Removes the labels that are not kept.

@@ -1,6 +1,9 @@
 //! Streaming decoder from the JSON of a `PodList` to [`Pod`]s: one API object at a time, storing
 //! only the fields that are kept.
 //!
+//! Bounded: at most [`PODS`] pods with [`CONTAINERS`] containers are kept, and no pod that has a list
+//! of more than [`POD_OBJECTS`]. The others are counted.
+//!
 //! Tolerates what real kubelets send: `items: null`, pods without status, and unparsable quantities
 //! (treated as absent). A list that ends early or is not a `PodList` is an error as a whole.
 
@@ -9,14 +12,15 @@ mod pod;
 pub mod wire;
 
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::model::Pod;
 
-pub use keep::LabelKeys;
+use keep::STRING;
+pub use keep::{CONTAINERS, Capacity, LabelKeys, POD_OBJECTS, PODS};
 pub use pod::from_wire;
 use wire::WirePod;
 
@@ -42,8 +46,8 @@ pub fn read_pod_list(reader: impl Read) -> Result<Vec<Arc<Pod>>, DecodeError> {
     Ok(pods)
 }
 
-/// Reads a `PodList` into `pods`, with the labels that `keep` names. After an error, `pods`
-/// contains those before the error.
+/// Reads a `PodList` into `pods`, with the labels that `keep` names. Returns the number of pods that
+/// were refused. After an error, `pods` contains those before the error.
 ///
 /// # Errors
 /// Same as [`read_pod_list`].
@@ -51,11 +55,43 @@ pub fn read_pods_into(
     reader: impl Read,
     keep: &LabelKeys,
     pods: &mut Vec<Arc<Pod>>,
-) -> Result<(), DecodeError> {
+) -> Result<u64, DecodeError> {
+    let reader = ShortStrings { reader, length: None, is_escaped: false };
     let mut json = serde_json::Deserializer::from_reader(reader);
-    let has_items = json.deserialize_map(ListVisitor(Items { keep, pods }))?;
+    let mut refused = 0;
+    let items = Items { keep, pods, refused: &mut refused };
+    let has_items = json.deserialize_map(ListVisitor(items))?;
     json.end()?;
-    if has_items { Ok(()) } else { Err(DecodeError::NotAList) }
+    if has_items { Ok(refused) } else { Err(DecodeError::NotAList) }
+}
+
+/// Reads JSON, and fails at a string that is longer than any in a pod: the parser holds a string in
+/// memory as a whole.
+struct ShortStrings<R> {
+    reader: R,
+    /// Length so far of the string that is being read.
+    length: Option<usize>,
+    is_escaped: bool,
+}
+
+impl<R: Read> Read for ShortStrings<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(out)?;
+        for &byte in &out[..read] {
+            self.length = match (self.length, byte) {
+                (None, b'"') => Some(0),
+                (None, _) => None,
+                (Some(_), b'"') if !self.is_escaped => None,
+                (Some(length), _) => Some(length + 1),
+            };
+            self.is_escaped = byte == b'\\' && !self.is_escaped;
+            if self.length > Some(STRING) {
+                let text = format!("a string of more than {} MiB", STRING >> 20);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+        }
+        Ok(read)
+    }
 }
 
 struct ListVisitor<'a>(Items<'a>);
@@ -69,13 +105,14 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Items { keep, pods } = self.0;
+        let Items { keep, pods, refused } = self.0;
         let mut has_items = false;
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             if key == "items" {
                 has_items = true;
                 pods.clear();
-                map.next_value_seed(Items { keep, pods })?;
+                *refused = 0;
+                map.next_value_seed(Items { keep, pods, refused })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -87,6 +124,7 @@ impl<'de> Visitor<'de> for ListVisitor<'_> {
 struct Items<'a> {
     keep: &'a LabelKeys,
     pods: &'a mut Vec<Arc<Pod>>,
+    refused: &'a mut u64,
 }
 
 impl<'de> DeserializeSeed<'de> for Items<'_> {
@@ -113,8 +151,17 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        while let Some(pod) = seq.next_element::<WirePod>()? {
-            self.pods.push(Arc::new(from_wire(pod, self.keep)));
+        let mut capacity = Capacity::default();
+        while self.pods.len() < PODS {
+            let Some(wire) = seq.next_element::<WirePod>()? else { return Ok(()) };
+            let pod = (!wire.is_too_large()).then(|| from_wire(wire, self.keep));
+            match pod.filter(|pod| capacity.take(pod)) {
+                Some(pod) => self.pods.push(Arc::new(pod)),
+                None => *self.refused += 1,
+            }
+        }
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            *self.refused += 1;
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ pub fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
         namespace: name(metadata.namespace),
         name: name(metadata.name),
         uid: name(metadata.uid),
-        static_hash,
+        static_hash: static_hash.map(name),
         node: spec.node_name.map(name),
         qos_class: status.qos_class.as_deref().and_then(QosClass::from_name),
         priority: spec.priority,

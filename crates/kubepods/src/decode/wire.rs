@@ -4,8 +4,13 @@
 #![expect(missing_docs, reason = "names and meanings are those of the Kubernetes API")]
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+
+use super::keep::POD_OBJECTS;
 
 /// Treats an explicit null like an absent field: Go prints `null` for nil slices and maps without
 /// `omitempty`.
@@ -13,6 +18,103 @@ fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// As [`nullable`], for a list. Stores one element more than a pod may have, which shows that it is
+/// too large.
+fn few<'de, D: Deserializer<'de>, T: FromElements<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_option(Few(PhantomData))
+}
+
+/// A collection that is read element by element.
+trait FromElements<'de>: Default {
+    fn read_seq<A: SeqAccess<'de>>(&mut self, _: A) -> Result<(), A::Error> {
+        Err(serde::de::Error::custom("an array instead of an object"))
+    }
+
+    fn read_map<A: MapAccess<'de>>(&mut self, _: A) -> Result<(), A::Error> {
+        Err(serde::de::Error::custom("an object instead of an array"))
+    }
+
+    fn read<D: Deserializer<'de>>(visitor: Few<Self>, deserializer: D) -> Result<Self, D::Error>;
+}
+
+impl<'de, T: Deserialize<'de>> FromElements<'de> for Vec<T> {
+    fn read_seq<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
+        while self.len() <= POD_OBJECTS {
+            let Some(element) = list.next_element()? else { return Ok(()) };
+            self.push(element);
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn read<D: Deserializer<'de>>(visitor: Few<Self>, deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(visitor)
+    }
+}
+
+impl<'de> FromElements<'de> for BTreeMap<Box<str>, Box<str>> {
+    fn read_map<A: MapAccess<'de>>(&mut self, mut map: A) -> Result<(), A::Error> {
+        while self.len() <= POD_OBJECTS {
+            let Some((key, value)) = map.next_entry()? else { return Ok(()) };
+            self.insert(key, value);
+        }
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn read<D: Deserializer<'de>>(visitor: Few<Self>, deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(visitor)
+    }
+}
+
+struct Few<T>(PhantomData<T>);
+
+impl<'de, T: FromElements<'de>> Visitor<'de> for Few<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list or null")
+    }
+
+    fn visit_none<E>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        T::read(self, deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        let mut all = T::default();
+        all.read_seq(list).map(|()| all)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        let mut all = T::default();
+        all.read_map(map).map(|()| all)
+    }
+}
+
+impl WirePod {
+    /// Whether a list of the pod has more than [`POD_OBJECTS`] elements.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        let Self { metadata, spec, status } = self;
+        let lengths = [
+            metadata.labels.len(),
+            metadata.owner_references.len(),
+            spec.init_containers.len(),
+            spec.containers.len(),
+            spec.ephemeral_containers.len(),
+            status.conditions.len(),
+            status.init_container_statuses.len(),
+            status.container_statuses.len(),
+            status.ephemeral_container_statuses.len(),
+        ];
+        lengths.into_iter().any(|length| length > POD_OBJECTS)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -35,11 +137,11 @@ pub struct Metadata {
     /// Needed only for a watch on the API server.
     pub resource_version: Option<Box<str>>,
     pub deletion_timestamp: Option<Box<str>>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub labels: BTreeMap<Box<str>, Box<str>>,
     #[serde(deserialize_with = "nullable")]
     pub annotations: Annotations,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub owner_references: Vec<OwnerReference>,
 }
 
@@ -95,11 +197,11 @@ pub struct Spec {
     pub restart_policy: Option<Box<str>>,
     #[serde(deserialize_with = "nullable")]
     pub resources: WireResources,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub init_containers: Vec<SpecContainer>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub containers: Vec<SpecContainer>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub ephemeral_containers: Vec<SpecContainer>,
 }
 
@@ -111,7 +213,7 @@ pub struct SpecContainer {
     pub image: Box<str>,
     pub restart_policy: Option<Box<str>>,
     /// Exit codes that override the policy (1.34 and later); only their presence matters here.
-    pub restart_policy_rules: Option<serde::de::IgnoredAny>,
+    pub restart_policy_rules: Option<IgnoredAny>,
     #[serde(deserialize_with = "nullable")]
     pub resources: WireResources,
 }
@@ -141,7 +243,7 @@ pub struct WireAmounts {
 pub enum Amount {
     Text(Box<str>),
     Number(u64),
-    Other(serde::de::IgnoredAny),
+    Other(IgnoredAny),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -151,13 +253,13 @@ pub struct Status {
     pub qos_class: Option<Box<str>>,
     pub resize: Option<Box<str>>,
     pub resources: Option<WireResources>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub conditions: Vec<Condition>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub init_container_statuses: Vec<ContainerStatus>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub container_statuses: Vec<ContainerStatus>,
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "few")]
     pub ephemeral_container_statuses: Vec<ContainerStatus>,
 }
 
@@ -187,7 +289,7 @@ pub struct ContainerStatus {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct WireState {
-    pub running: Option<serde::de::IgnoredAny>,
+    pub running: Option<IgnoredAny>,
     pub terminated: Option<Terminated>,
 }
 

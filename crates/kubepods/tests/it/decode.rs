@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use kubepods::model::{ContainerKind, ContainerState, Owner, Phase, Pod, Resize};
 use kubepods::path::QosClass;
-use kubepods::{DecodeError, read_pod_list};
+use kubepods::{
+    CONTAINERS, DecodeError, LabelKeys, POD_OBJECTS, PODS, read_pod_list, read_pods_into,
+};
 
 const KUBELET: &[u8] = include_bytes!("../data/kubelet-1.32-pods.json");
 const MIRROR: &[u8] = include_bytes!("../data/apiserver-1.32-mirror-pod.json");
@@ -247,4 +249,78 @@ fn anything_but_one_whole_list_is_an_error() {
     }
     assert!(matches!(read_pod_list(&b"{\"items\":[]}{"[..]), Err(DecodeError::Json(_))));
     assert!(matches!(read_pod_list(&b"{\"kind\":\"Status\"}"[..]), Err(DecodeError::NotAList)));
+}
+
+/// Numbers of pods that are kept and refused, in at most 64 MiB.
+fn read_bounded(items: &str) -> (usize, u64) {
+    let text = format!(r#"{{"items":[{items}]}}"#);
+    let mut pods = Vec::new();
+    let read = || read_pods_into(text.as_bytes(), &LabelKeys::All, &mut pods);
+    let refused = corpus::within(64 << 20, read).expect("a list");
+    (pods.len(), refused)
+}
+
+#[test]
+fn tiny_pods_beyond_the_limit_are_refused() {
+    let (kept, refused) = read_bounded(&vec!["{}"; 500_000].join(","));
+    assert_eq!((kept, refused), (PODS, 500_000 - PODS as u64));
+}
+
+#[test]
+fn containers_beyond_the_limit_are_refused() {
+    let pod = |containers: usize| {
+        let containers = vec![r#"{"name":"c"}"#; containers].join(",");
+        format!(r#"{{"spec":{{"containers":[{containers}]}}}}"#)
+    };
+    let small = pod(1);
+    // A pod that is too large costs only itself its name.
+    let pods = [vec![pod(9_000); 40], vec![small.clone()]].concat();
+    assert_eq!(read_bounded(&pods.join(",")), (1, 40));
+    let most = CONTAINERS / POD_OBJECTS;
+    let pods = [vec![pod(POD_OBJECTS); most + 3], vec![small]].concat();
+    assert_eq!(read_bounded(&pods.join(",")), (most, 4));
+}
+
+#[test]
+fn a_pod_with_too_many_labels_statuses_or_conditions_is_refused() {
+    let many = |element: &str| vec![element; POD_OBJECTS + 1].join(",");
+    let labels: Vec<_> = (0..=POD_OBJECTS).map(|at| format!(r#""{at}":"x""#)).collect();
+    for pod in [
+        format!(r#"{{"metadata":{{"labels":{{{}}}}}}}"#, labels.join(",")),
+        format!(r#"{{"metadata":{{"ownerReferences":[{}]}}}}"#, many("{}")),
+        format!(r#"{{"spec":{{"initContainers":[{}]}}}}"#, many("{}")),
+        format!(r#"{{"status":{{"containerStatuses":[{}]}}}}"#, many("{}")),
+        format!(r#"{{"status":{{"conditions":[{}]}}}}"#, many("{}")),
+    ] {
+        assert_eq!(read_bounded(&format!("{pod},{{}}")), (1, 1), "{}", &pod[..40]);
+    }
+}
+
+#[test]
+fn strings_are_bounded() {
+    let long = "x".repeat(1 << 20);
+    let annotation = format!(r#""cpuwarden.io/inject-env":"{long}""#);
+    let text = format!(
+        r#"{{"metadata":{{"name":"{long}","uid":"{long}","labels":{{"{long}":"{long}"}},
+            "annotations":{{"kubernetes.io/config.hash":"{long}",{annotation}}}}}}}"#
+    );
+    let pod = one(&text);
+    let lengths = [pod.name.len(), pod.uid.len(), pod.static_hash.as_ref().unwrap().len()];
+    let (key, value) = &pod.labels[0];
+    assert_eq!((lengths, key.len(), value.len()), ([256; 3], 256, 256));
+    assert_eq!(pod.injection.variables.as_ref().unwrap().len(), 4096);
+    // No object of the API has a string as long as this one.
+    let text = format!(r#"{{"items":[{{"metadata":{{"name":"{}"}}}}]}}"#, "x".repeat(64 << 20));
+    let read = corpus::within(16 << 20, || read_pod_list(text.as_bytes()));
+    let error = read.unwrap_err();
+    assert!(matches!(&error, DecodeError::Json(json) if json.is_io()), "{error:?}");
+}
+
+#[test]
+fn quotes_and_backslashes_do_not_end_a_string_early() {
+    // The second string would be too long if the first one had not ended.
+    let pod = format!(r#"{{"metadata":{{"name":"a\"\\","x":"{}"}}}}"#, "y".repeat(1 << 20));
+    let text = format!(r#"{{"items":[{pod},{pod},{pod}]}}"#);
+    let pods = read_pod_list(text.as_bytes()).unwrap();
+    assert_eq!((pods.len(), &*pods[2].name), (3, r#"a"\"#));
 }

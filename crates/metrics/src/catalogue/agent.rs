@@ -92,7 +92,8 @@ pub(crate) static POD_SOURCE_LAST_SUCCESS_TIMESTAMP_SECONDS: Descriptor = gauge(
 pub(crate) static POD_LISTS_CUT_TOTAL: Descriptor = counter(
     "cpuwarden_pod_lists_cut_total",
     &[],
-    "Pod lists from the kubelet that were larger than 128 MiB; the pods beyond that size have no names.",
+    "Pod lists of which pods were refused and have no names: beyond 128 MiB, 5000 pods or 20000 containers, or with \
+     more than 500 containers or labels each.",
 );
 
 pub(crate) static APISERVER_REQUESTS_TOTAL: Descriptor = counter(

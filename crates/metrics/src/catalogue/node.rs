@@ -42,8 +42,8 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         &["bound"],
         "Wall time in which at least one thread of a latency-sensitive pod (any that is not best effort, by its QoS \
          class or a batch priority) waited for a CPU for a reason other than its own quota, as a lower and an upper \
-         bound. Unlike PSI it does not contain throttling. Waits of unknown cause are in neither bound. Absent unless \
-         waits are traced all the time. From eBPF.",
+         bound. Unlike PSI it does not contain throttling. Waits of unknown cause are in the upper bound only. Absent \
+         unless waits are traced all the time. From eBPF.",
     )
     .read(|snapshot, out| {
         for row in snapshot.waits.pressure.iter().filter(|row| row.scope == PressureScope::Node) {

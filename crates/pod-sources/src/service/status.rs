@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use kubepods::{CONTAINERS, POD_OBJECTS, PODS};
 use watchdog::errors::chain;
 
 use crate::cause::Cause;
@@ -139,13 +140,17 @@ impl Statuses {
         (entry.status.error, entry.status.cause) = (None, None);
     }
 
-    /// Counts a list that exceeded the limit; the pods before the limit are known.
+    /// Counts a list that exceeded a limit; the pods within the limits are known.
     pub(super) fn list_was_cut(&mut self, source: SourceName, pods: usize) {
         if self.cut_lists == 0 {
             tracing::warn!(
                 source = source.as_str(),
                 pods,
-                "the pod list is too long: pods beyond the limit have no names"
+                most_pods = PODS,
+                most_containers = CONTAINERS,
+                most_in_a_pod = POD_OBJECTS,
+                "the pod list is too large: pods beyond the limits have no names; delete pods with hundreds of \
+                 containers or labels, and what keeps creating pods on this node"
             );
         }
         self.cut_lists += 1;

@@ -149,9 +149,14 @@ impl Supervisor {
         }
         let answered = update.outcome.is_ok();
         match update.outcome {
-            Ok(pods) => {
-                lock(&self.shared.statuses).succeeded(update.source, pods.len(), SystemTime::now());
-                let list = List { pods, taken: Instant::now(), is_complete: true };
+            Ok(Listed { pods, is_cut }) => {
+                let mut statuses = lock(&self.shared.statuses);
+                if is_cut {
+                    statuses.list_was_cut(update.source, pods.len());
+                }
+                statuses.succeeded(update.source, pods.len(), SystemTime::now());
+                drop(statuses);
+                let list = List { pods, taken: Instant::now(), is_complete: !is_cut };
                 lock(&self.shared.publisher).publish(&self.shared, list);
                 if is_pods_api {
                     self.local_source_answered();

@@ -6,7 +6,6 @@
 //! [`ApiServerConnection`] counts and limits the requests.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -23,6 +22,7 @@ use kubepods::{LabelKeys, from_wire};
 use tls_client::apiserver::ApiServerConnection;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::watched::WatchedPods;
 use super::{SourceError, Updates};
 use crate::config::{ConfigError, PodConfig};
 
@@ -79,7 +79,7 @@ impl ApiServer {
                 changed |= self.take(event, &mut pods, updates).await;
             }
             if changed {
-                updates.send(pods.present.values().cloned().collect()).await;
+                updates.send(pods.present.listed()).await;
             }
         }
     }
@@ -110,9 +110,9 @@ impl ApiServer {
 /// The pods according to the events so far.
 #[derive(Debug, Default)]
 struct Listing {
-    present: HashMap<Box<str>, Arc<Pod>>,
+    present: WatchedPods,
     /// A list that is still being received.
-    next: HashMap<Box<str>, Arc<Pod>>,
+    next: WatchedPods,
 }
 
 impl Listing {
@@ -120,19 +120,17 @@ impl Listing {
     /// new list is received.
     fn apply(&mut self, event: Event<ApiPod>, keep: &LabelKeys) -> bool {
         match event {
-            Event::Init => self.next.clear(),
-            Event::InitApply(pod) => {
-                self.next.insert(pod.pod.uid.clone(), keep.strip(pod.pod));
-            }
+            Event::Init => self.next = WatchedPods::default(),
+            Event::InitApply(pod) => pod.insert_into(&mut self.next, keep),
             Event::InitDone => {
                 self.present = std::mem::take(&mut self.next);
                 return true;
             }
             Event::Apply(pod) => {
-                self.present.insert(pod.pod.uid.clone(), keep.strip(pod.pod));
+                pod.insert_into(&mut self.present, keep);
                 return true;
             }
-            Event::Delete(pod) => return self.present.remove(&pod.pod.uid).is_some(),
+            Event::Delete(pod) => return self.present.remove(&pod.pod.uid),
         }
         false
     }
@@ -144,6 +142,14 @@ impl Listing {
 struct ApiPod {
     metadata: ObjectMeta,
     pod: Arc<Pod>,
+    is_too_large: bool,
+}
+
+impl ApiPod {
+    fn insert_into(self, pods: &mut WatchedPods, keep: &LabelKeys) {
+        let uid = self.pod.uid.clone();
+        pods.insert(&uid, (!self.is_too_large).then(|| keep.strip(self.pod)));
+    }
 }
 
 impl From<WirePod> for ApiPod {
@@ -156,7 +162,8 @@ impl From<WirePod> for ApiPod {
             resource_version: wire.metadata.resource_version.as_deref().and_then(text),
             ..ObjectMeta::default()
         };
-        Self { metadata, pod: Arc::new(from_wire(wire, &LabelKeys::All)) }
+        let is_too_large = wire.is_too_large();
+        Self { metadata, pod: Arc::new(from_wire(wire, &LabelKeys::All)), is_too_large }
     }
 }
 

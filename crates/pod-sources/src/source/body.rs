@@ -21,7 +21,7 @@ const CHUNKS_IN_FLIGHT: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) pods: Vec<Arc<Pod>>,
-    /// Whether the list exceeded the limit: only the pods before the limit are included.
+    /// Whether the list, or a pod in it, exceeded a limit: some pods are not included.
     pub(crate) is_cut: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn read_pods(
     // JSON.
     let is_cut = fed? == Fed::ToTheLimit;
     match read {
-        Ok(()) => Ok(Listed { pods, is_cut: false }),
+        Ok(refused) => Ok(Listed { pods, is_cut: refused > 0 }),
         Err(_) if is_cut && !pods.is_empty() => Ok(Listed { pods, is_cut }),
         Err(_) if is_cut => Err(SourceError::TooLarge { url: url.to_owned(), limit }),
         Err(source) => Err(SourceError::Decode { url: url.to_owned(), source }),

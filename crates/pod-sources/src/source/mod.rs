@@ -7,16 +7,16 @@ pub(crate) mod http;
 pub(crate) mod pod_resources;
 pub(crate) mod pods_api;
 pub(crate) mod tls;
+mod watched;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use kubepods::DecodeError;
-use kubepods::model::Pod;
 use tokio::sync::mpsc;
 
 use crate::cause::Cause;
+use body::Listed;
 
 /// Name of a source; the value of the label `source` of the `cpuwarden_pod_source_*` metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -210,8 +210,8 @@ impl SourceError {
 #[derive(Debug)]
 pub(crate) struct Update {
     pub(crate) source: SourceName,
-    /// The complete current list, or the reason why there is none.
-    pub(crate) outcome: Result<Vec<Arc<Pod>>, SourceError>,
+    /// The current list, or the reason why there is none.
+    pub(crate) outcome: Result<Listed, SourceError>,
 }
 
 /// Sender of a watch's messages to the service.
@@ -223,8 +223,8 @@ pub(crate) struct Updates {
 
 impl Updates {
     /// Sends the current list.
-    pub(crate) async fn send(&self, pods: Vec<Arc<Pod>>) {
-        self.outcome(Ok(pods)).await;
+    pub(crate) async fn send(&self, listed: Listed) {
+        self.outcome(Ok(listed)).await;
     }
 
     /// Sends the error of a broken watch.
@@ -232,7 +232,7 @@ impl Updates {
         self.outcome(Err(error)).await;
     }
 
-    async fn outcome(&self, outcome: Result<Vec<Arc<Pod>>, SourceError>) {
+    async fn outcome(&self, outcome: Result<Listed, SourceError>) {
         // The receiver is gone once the service ends, which also ends this watch.
         let _ = self.sender.send(Update { source: self.source, outcome }).await;
     }

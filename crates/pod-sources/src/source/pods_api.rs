@@ -5,17 +5,16 @@
 //! The stream begins with one ADDED event per pod and one INITIAL_SYNC_COMPLETE. The kubelet
 //! ends it if a client falls 100 events behind; the watch is then restarted.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubepods::model::Pod;
 use kubepods::{LabelKeys, from_wire};
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
 use tonic::Streaming;
 
+use super::watched::WatchedPods;
 use super::{SourceError, Updates};
 use crate::config::PodConfig;
 use crate::grpc::pods_v1alpha1::pods_client::PodsClient;
@@ -72,7 +71,7 @@ impl PodsApiSocket {
             socket: self.socket.clone(),
             after: self.timeout,
         };
-        let mut pods = HashMap::new();
+        let mut pods = WatchedPods::default();
         let deadline = Instant::now() + self.timeout;
         let begun =
             timeout_at(deadline, client.watch_pods(WatchPodsRequest {})).await.map_err(silent)?;
@@ -82,7 +81,7 @@ impl PodsApiSocket {
             .map_err(silent)??
         {}
         loop {
-            updates.send(pods.values().cloned().collect()).await;
+            updates.send(pods.listed()).await;
             self.apply_next(&mut events, &mut pods).await?;
             let flock_ends = Instant::now() + FLOCK;
             while let Ok(applied) =
@@ -97,7 +96,7 @@ impl PodsApiSocket {
     async fn apply_next(
         &self,
         events: &mut Streaming<WatchPodsEvent>,
-        pods: &mut HashMap<Box<str>, Arc<Pod>>,
+        pods: &mut WatchedPods,
     ) -> Result<bool, SourceError> {
         let ended = || tonic::Status::unavailable("the kubelet ended the watch");
         let event = events.message().await.and_then(|event| event.ok_or_else(ended));
@@ -107,12 +106,14 @@ impl PodsApiSocket {
             return Ok(kind == EventType::InitialSyncComplete);
         }
         let unreadable = |source| SourceError::Protobuf { socket: self.socket.clone(), source };
-        let pod =
-            from_wire(to_wire(core_v1::Pod::decode(event.pod).map_err(unreadable)?), &self.keep);
+        let wire = to_wire(core_v1::Pod::decode(event.pod).map_err(unreadable)?);
+        let is_too_large = wire.is_too_large();
+        let pod = from_wire(wire, &self.keep);
         if kind == EventType::Deleted {
             pods.remove(&pod.uid);
         } else {
-            pods.insert(pod.uid.clone(), Arc::new(pod));
+            let uid = pod.uid.clone();
+            pods.insert(&uid, (!is_too_large).then(|| Arc::new(pod)));
         }
         Ok(false)
     }

@@ -409,6 +409,20 @@ async fn a_list_above_the_limit_is_truncated_and_counted() {
     assert!(status(&pods, SourceName::Kubelet).up && pods.cut_lists() > 0);
 }
 
+#[tokio::test]
+async fn a_pod_of_too_many_containers_costs_only_itself_its_name() {
+    let mut node = node().await;
+    let mut list: serde_json::Value = serde_json::from_slice(RECORDED).expect("JSON");
+    let mut huge = list["items"][0].clone();
+    huge["metadata"]["uid"] = "huge".into();
+    huge["spec"]["containers"] = vec![serde_json::json!({"name": "c"}); 501].into();
+    list["items"].as_array_mut().expect("a list").insert(0, huge);
+    node.stub.set_pods(list.to_string());
+    let pods = node.start_known().await;
+    assert_eq!((pods.index().pods().len(), pods.index().pod("huge")), (7, None));
+    assert!(status(&pods, SourceName::Kubelet).up && pods.cut_lists() > 0);
+}
+
 /// Pod authors choose the labels, as many as fit into 1.5 MiB.
 #[tokio::test]
 async fn only_the_labels_that_something_selects_on_are_kept() {
@@ -425,5 +439,5 @@ async fn only_the_labels_that_something_selects_on_are_kept() {
     let pod = index.pods().iter().find(|pod| *pod.name == *name).expect("it is listed");
     let kept: Vec<_> = pod.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
     assert_eq!(kept, [("koordinator.sh/qosClass", "LSR"), ("tier", "web")]);
-    assert_eq!(pod.pinning.resource_spec.as_ref().map(|text| text.len()), Some(16 << 10));
+    assert_eq!(pod.pinning.resource_spec.as_ref().map(|text| text.len()), Some(4 << 10));
 }

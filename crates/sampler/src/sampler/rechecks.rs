@@ -37,6 +37,7 @@ impl Sampler {
     /// container.
     pub(super) fn scan_tasks(&mut self, now: Instant) {
         let budget = ScanBudget::new(self.interval());
+        let tick = now.saturating_duration_since(self.schedule.started);
         let first = self
             .schedule
             .due
@@ -53,7 +54,8 @@ impl Sampler {
             self.reader.path.push(&*cgroup.relative);
             let throttled = cgroup.last.throttled_time;
             let row = self.ledger.containers.get_mut(series).row_mut();
-            if let Err(error) = self.reader.tasks.scan(id, &self.reader.path, throttled, row) {
+            let scanned = self.reader.tasks.scan(id, &self.reader.path, tick, throttled, row);
+            if let Err(error) = scanned {
                 self.reader.errors.count(&error);
             }
             self.schedule.due.next_scan = id.slot() + 1;

@@ -60,7 +60,7 @@ impl<P: Program> NodeTrace<P> {
         let mut waits = report::waits(found, &self.owners);
         // The results count up to the poll before this one.
         if let Some(counted_at) = self.polled_at.replace(now) {
-            waits.pressure = self.pressure.read(counted_at, &waits, &snapshot.containers);
+            waits.pressure = self.pressure.read(counted_at, &waits, snapshot);
         }
         waits
     }

@@ -1,217 +1,298 @@
-//! Contention-only pressure: the share of wall-clock time in which at least one thread waited for a
-//! CPU although its own quota allowed it to run. PSI cannot give it, because PSI counts throttled
-//! threads as waiting.
+//! Contention-only pressure: the wall-clock time in which at least one thread waited for a CPU
+//! although its quotas allowed it to run. PSI cannot give it, because PSI counts throttled threads
+//! as waiting.
 //!
-//! The trace counts thread time, not its union over threads, so the share is known as a range.
+//! The trace does not record which waits overlap, so the time is known as a range: [`interval`]
+//! derives the upper bound, [`block`] the lower one. A count may reach this module late: the part of
+//! a wait in progress up to a quarter of a second, a wait in a container under a limit when it ends,
+//! the cause of a wait that the kernel moved to another CPU with the next scan of the threads. Late
+//! counts fill the gaps that the upper bound left before ([`Total`]).
 
-use std::collections::{BTreeMap, HashMap};
+mod block;
+mod interval;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use snapshot::{ContainerRow, NodeWaits, PressureRow, PressureScope, TraceMode};
+use snapshot::{
+    CgroupKind, ContainerRow, ContainerWaits, Culprit, LostTime, NodeSnapshot, NodeWaits,
+    PressureRow, PressureScope, TraceMode,
+};
 
-/// Namespace and name of a pod.
-type PodKey = (Arc<str>, Arc<str>);
+use block::Block;
+use interval::{Holder, Interval, PodKey, PodWaits, Scoped, Upper};
+
+/// Number of readings for which a count of a container that is gone may be missing: counts are read
+/// one poll later.
+const DEPARTURE: u8 = 2;
+/// Number of past intervals that a late count may belong to: a minute.
+const REACH: usize = 60;
 
 /// Turns the trace's counters into pressure per poll.
-///
-/// Waits in progress count a quarter of a second late, and those of throttled run queues when they
-/// end, so a reading may include the start of a wait from the interval before. Time without a known cause is in neither bound: it may have been throttling.
 #[derive(Debug, Default)]
 pub(super) struct PressureMeter {
-    /// By the labels of the container's series.
-    containers: HashMap<Box<str>, Counted>,
-    /// By victim and aggressor, nanoseconds.
-    pairs: HashMap<(PodKey, PodKey), u64>,
+    counters: Counters,
+    /// Containers that are gone, and the number of readings for which their counts may be missing.
+    departed: Vec<(Scoped, u8)>,
     read_at: Option<Instant>,
-    /// Sums of the bounds since the start, nanoseconds.
-    totals: BTreeMap<PressureScope, (u64, u64)>,
+    /// Number of online CPUs.
+    cpus: Option<u32>,
+    block: Block,
+    totals: BTreeMap<PressureScope, Total>,
+}
+
+/// Counters at one reading.
+#[derive(Debug, Default)]
+struct Counters {
+    /// By the labels of the container's series.
+    containers: HashMap<Box<str>, (Scoped, Counted)>,
+    lost: HashMap<PodKey, BTreeMap<Holder, u64>>,
+    /// Wait time of containers that are not known, nanoseconds.
+    unknown_ns: u64,
+}
+
+/// Counters of one container.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    others_ns: u64,
+    self_ns: u64,
+    unattributed_ns: u64,
+    /// Number of waits of more than a second, and of more than 100 ms.
+    long: [u64; 2],
+}
+
+/// The bounds since the start, nanoseconds.
+#[derive(Debug, Default)]
+struct Total {
+    /// Up to the current block, and in it.
+    lower_ns: u64,
+    lower_of_block_ns: u64,
+    upper_ns: u64,
+    /// Wall time of the last intervals that the upper bound does not contain, the newest last.
+    gaps: VecDeque<u64>,
 }
 
 impl PressureMeter {
-    /// Reads the counters of one poll. `now` is the time up to which they count, and `containers`
-    /// the containers of the latest snapshot. Returns nothing for the first reading, and nothing
-    /// unless waits are traced all the time: counts of a trace in bursts are estimates, not bounds.
+    /// Reads the counters of one poll. `now` is the time up to which they count. Returns nothing for
+    /// the first reading, and nothing unless waits are traced all the time: counts of a trace in
+    /// bursts are estimates, not bounds.
     pub(super) fn read(
         &mut self,
         now: Instant,
         waits: &NodeWaits,
-        containers: &[ContainerRow],
+        snapshot: &NodeSnapshot,
     ) -> Vec<PressureRow> {
         let mode = waits.trace.as_ref().map(|trace| trace.mode);
         if mode != Some(TraceMode::Continuous) {
-            *self = Self { totals: std::mem::take(&mut self.totals), ..Self::default() };
+            let mut totals = std::mem::take(&mut self.totals);
+            totals.values_mut().for_each(Total::interrupt);
+            *self = Self { totals, ..Self::default() };
             return Vec::new();
         }
         let elapsed = self.read_at.and_then(|last| now.checked_duration_since(last));
         self.read_at = Some(now);
-        let gained = self.gained(waits, containers);
-        let elapsed = elapsed.filter(|time| !time.is_zero());
-        elapsed.map_or(Vec::new(), |elapsed| self.rows(&gained, elapsed.as_nanos() as f64))
+        let mut interval = self.advance(waits, snapshot);
+        let Some(elapsed) = elapsed.filter(|time| !time.is_zero()) else { return Vec::new() };
+        interval.elapsed_ns = elapsed.as_nanos() as u64;
+        self.rows(&interval)
     }
 
     /// Waits since the last reading.
-    fn gained(&mut self, waits: &NodeWaits, containers: &[ContainerRow]) -> Gained {
-        let (mut now, mut gained) = (HashMap::new(), Gained::default());
-        for row in containers.iter().filter(|row| row.live) {
-            let counted = Counted::of(row, waits);
-            let before = self.containers.get(&row.identity.labels).copied();
-            gained.add_container(row, counted, before);
-            now.insert(row.identity.labels.clone(), counted);
+    fn advance(&mut self, waits: &NodeWaits, snapshot: &NodeSnapshot) -> Interval {
+        let before = std::mem::take(&mut self.counters);
+        let mut interval = Interval {
+            any_unnamed: snapshot.cgroups.iter().any(|row| matches!(row.kind, CgroupKind::Pending)),
+            cpus: self.advance_cpus(snapshot),
+            ..Interval::default()
+        };
+        for row in &snapshot.containers {
+            let counted = Counted::of(waits.containers.get(&row.identity.labels));
+            let last = before.containers.get(&row.identity.labels).map(|(_, last)| *last);
+            interval.pod(row).add_container(row, &counted.since(last.unwrap_or_default()));
+            self.counters
+                .containers
+                .insert(row.identity.labels.clone(), (Scoped::of(row), counted));
         }
-        self.containers = now;
-        let mut pairs = HashMap::with_capacity(self.pairs.len());
-        for row in &waits.interference {
-            let victim = (row.victim.namespace.as_str().into(), row.victim.pod.as_str().into());
-            let aggressor = (Arc::clone(&row.aggressor_namespace), Arc::clone(&row.aggressor_pod));
-            let pair = (victim, aggressor);
-            // A pair that was not there before began at 0.
-            let waited = row.wait_ns.saturating_sub(self.pairs.get(&pair).copied().unwrap_or(0));
-            gained.pairs.push((pair.clone(), waited));
-            pairs.insert(pair, row.wait_ns);
+        for lost in &waits.lost {
+            self.advance_lost(lost, &before, &mut interval);
         }
-        self.pairs = pairs;
-        gained
+        let losses = waits.trace.as_ref().map(|trace| trace.losses).unwrap_or_default();
+        self.counters.unknown_ns = losses.lost_ns + losses.unknown_cgroup_ns;
+        interval.unknown_ns += self.counters.unknown_ns.saturating_sub(before.unknown_ns);
+        self.advance_departed(&before);
+        interval
     }
 
-    fn rows(&mut self, gained: &Gained, elapsed_ns: f64) -> Vec<PressureRow> {
-        let scopes = [PressureScope::Node].into_iter().chain(PressureScope::CLASSES);
+    /// Number of CPUs that were online at any time of the interval, as far as the readings show.
+    fn advance_cpus(&mut self, snapshot: &NodeSnapshot) -> Option<u32> {
+        let mut states = snapshot.node.cpus.iter();
+        let online = states.find(|(state, _)| *state == "online").map(|&(_, cpus)| cpus);
+        let before = std::mem::replace(&mut self.cpus, online);
+        online.map(|online| online.max(before.unwrap_or(0)))
+    }
+
+    fn advance_lost(&mut self, lost: &LostTime, before: &Counters, interval: &mut Interval) {
+        let key = (lost.victim.namespace.as_str().into(), lost.victim.pod.as_str().into());
+        let last = before.lost.get(&key);
+        let now: BTreeMap<Holder, u64> =
+            lost.by.iter().map(|(culprit, ns)| (Holder::of(culprit), *ns)).collect();
+        for (holder, &ns) in &now {
+            let known = last.and_then(|last| last.get(holder).copied());
+            let gained_ns = ns.saturating_sub(known.unwrap_or(0));
+            match interval.pods.get_mut(&key) {
+                Some(pod) => pod.add_lost(holder, gained_ns, known.is_some()),
+                None => interval.unknown_ns += gained_ns,
+            }
+        }
+        self.counters.lost.insert(key, now);
+    }
+
+    fn advance_departed(&mut self, before: &Counters) {
+        self.departed.iter_mut().for_each(|(_, left)| *left -= 1);
+        self.departed.retain(|&(_, left)| left > 0);
+        let is_gone = |labels: &str| !self.counters.containers.contains_key(labels);
+        let gone = before.containers.iter().filter(|(labels, _)| is_gone(labels));
+        self.departed.extend(gone.map(|(_, (scoped, _))| (scoped.clone(), DEPARTURE)));
+        self.departed.sort_by_key(|&(_, left)| std::cmp::Reverse(left));
+        self.departed.dedup_by(|(later, _), (first, _)| later == first);
+    }
+
+    fn rows(&mut self, interval: &Interval) -> Vec<PressureRow> {
         let mut rows = Vec::new();
-        for scope in scopes {
-            let Some((lower, upper)) = gained.bounds(scope, elapsed_ns) else { continue };
+        self.block.add(interval);
+        for scope in [PressureScope::Node].into_iter().chain(PressureScope::CLASSES) {
+            if !interval.has_live(scope) {
+                continue;
+            }
+            let is_missing = self.departed.iter().any(|(gone, _)| gone.is_in(scope));
+            let upper = if is_missing || interval.any_unnamed {
+                Upper::whole(interval.elapsed_ns)
+            } else {
+                interval.upper(scope)
+            };
+            let lower_ns = self.block.lower_ns(scope);
             let total = self.totals.entry(scope).or_default();
-            // A share of an interval fits.
-            total.0 += (lower * elapsed_ns) as u64;
-            total.1 += (upper * elapsed_ns) as u64;
-            rows.push(PressureRow { scope, lower_ns: total.0, upper_ns: total.1, lower, upper });
+            rows.push(total.add(scope, interval.elapsed_ns, lower_ns, &upper));
+        }
+        if self.block.is_over() {
+            self.block = Block::default();
+            self.totals.values_mut().for_each(Total::end_block);
         }
         rows
     }
 }
 
-/// Counters of one container at one reading.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counted {
-    /// Thread time that it waited for something else than a quota.
-    contended_ns: u64,
-    /// The part in which its own pod ran.
-    self_ns: u64,
-    threads: Option<u64>,
+impl Total {
+    /// Adds an interval. `lower_of_block_ns`: the lower bound of the current block.
+    ///
+    /// The upper bound grows by the counted time, at most by the interval. What is above that may
+    /// have been waited before: then it fills the gaps, the newest first. An attributed wait of up
+    /// to a second began in the interval before at the earliest.
+    fn add(
+        &mut self,
+        scope: PressureScope,
+        elapsed_ns: u64,
+        lower_of_block_ns: u64,
+        upper: &Upper,
+    ) -> PressureRow {
+        let lower_ns = lower_of_block_ns.saturating_sub(self.lower_of_block_ns);
+        self.lower_of_block_ns += lower_ns;
+        let upper_ns = upper.counted_ns.min(elapsed_ns);
+        let rest_ns = upper.counted_ns - upper_ns;
+        let late_ns = if upper.any_long { rest_ns } else { rest_ns.min(upper.late_ns) };
+        self.upper_ns += upper_ns + self.fill(late_ns, REACH) + self.fill(rest_ns - late_ns, 1);
+        self.gaps.push_back(elapsed_ns - upper_ns);
+        if self.gaps.len() > REACH {
+            self.gaps.pop_front();
+        }
+        let share = |ns: u64| (ns as f64 / elapsed_ns as f64).min(1.0);
+        PressureRow {
+            scope,
+            lower_ns: self.lower_ns(),
+            upper_ns: self.upper_ns,
+            lower: share(lower_ns.min(upper_ns)),
+            upper: share(upper_ns),
+        }
+    }
+
+    fn lower_ns(&self) -> u64 {
+        self.lower_ns + self.lower_of_block_ns
+    }
+
+    fn end_block(&mut self) {
+        self.lower_ns += std::mem::take(&mut self.lower_of_block_ns);
+    }
+
+    /// Ends a period of continuous tracing.
+    fn interrupt(&mut self) {
+        self.end_block();
+        self.gaps.clear();
+    }
+
+    /// Fills the gaps of the last `reach` intervals with up to `ns`; returns how much was filled.
+    fn fill(&mut self, ns: u64, reach: usize) -> u64 {
+        let mut left = ns;
+        for gap in self.gaps.iter_mut().rev().take(reach) {
+            let filled = left.min(*gap);
+            *gap -= filled;
+            left -= filled;
+        }
+        ns - left
+    }
 }
 
 impl Counted {
-    fn of(row: &ContainerRow, waits: &NodeWaits) -> Self {
-        let waits = waits.containers.get(&row.identity.labels);
-        Self {
-            contended_ns: waits.map_or(0, |w| w.neighbor_ns + w.self_ns + w.system_ns),
-            self_ns: waits.map_or(0, |waits| waits.self_ns),
-            threads: row.threads.counted(),
-        }
-    }
-}
-
-/// Waits of one interval.
-#[derive(Debug, Default)]
-struct Gained {
-    containers: Vec<Waited>,
-    pods: HashMap<PodKey, Waited>,
-    pairs: Vec<((PodKey, PodKey), u64)>,
-}
-
-/// Waits of a container, or of a pod, in one interval.
-#[derive(Debug, Clone, Default)]
-struct Waited {
-    qos_class: Box<str>,
-    best_effort: bool,
-    contended_ns: u64,
-    self_ns: u64,
-    /// Largest number of threads; `None` if it is unknown: it then bounds nothing.
-    threads: Option<u64>,
-}
-
-impl Waited {
-    fn is_in(&self, scope: PressureScope) -> bool {
-        scope.covers(&self.qos_class, self.best_effort)
-    }
-}
-
-impl Gained {
-    fn add_container(&mut self, row: &ContainerRow, now: Counted, before: Option<Counted>) {
-        let last = before.unwrap_or_default();
-        let waited = Waited {
-            qos_class: row.identity.qos_class.as_str().into(),
-            best_effort: row.identity.best_effort,
-            contended_ns: now.contended_ns.saturating_sub(last.contended_ns),
-            self_ns: now.self_ns.saturating_sub(last.self_ns),
-            // The larger number at the ends of the interval.
-            threads: now.threads.max(last.threads),
-        };
-        let key = (row.identity.namespace.as_str().into(), row.identity.pod.as_str().into());
-        let pod = self.pods.entry(key).or_insert_with(|| Waited {
-            qos_class: waited.qos_class.clone(),
-            best_effort: waited.best_effort,
-            threads: Some(0),
-            ..Waited::default()
-        });
-        pod.self_ns += waited.self_ns;
-        pod.threads = pod.threads.zip(waited.threads).map(|(sum, more)| sum + more);
-        self.containers.push(waited);
-    }
-
-    /// Bounds of the share of the interval in which some thread of the scope waited, 0 to 1; `None`
-    /// if it has no containers.
-    ///
-    /// At most all thread time, if no two waits overlap. At least the largest of these:
-    /// - the wait of one container over its threads, since no more threads than it has can wait at
-    ///   the same time;
-    /// - the waits inside one pod, or inside two pods of the scope, over their threads but one,
-    ///   since one of them runs while others wait for it.
-    fn bounds(&self, scope: PressureScope, elapsed_ns: f64) -> Option<(f64, f64)> {
-        let mut containers = self.containers.iter().filter(|waited| waited.is_in(scope)).peekable();
-        containers.peek()?;
-        let (mut lower_ns, mut upper_ns) = (0.0_f64, 0.0);
-        for waited in containers {
-            lower_ns = lower_ns.max(least(waited.contended_ns, waited.threads));
-            upper_ns += waited.contended_ns as f64;
-        }
-        let pods = self.pods.values().filter(|pod| pod.is_in(scope));
-        for pod in pods {
-            lower_ns = lower_ns.max(least(pod.self_ns, others(pod.threads)));
-        }
-        for (waited_ns, threads) in self.inside_pairs(scope) {
-            lower_ns = lower_ns.max(least(waited_ns, others(threads)));
-        }
-        let upper = (upper_ns / elapsed_ns).min(1.0);
-        Some(((lower_ns / elapsed_ns).min(upper), upper))
-    }
-
-    /// Wait of two pods for each other and for themselves, with their threads.
-    fn inside_pairs(
-        &self,
-        scope: PressureScope,
-    ) -> impl Iterator<Item = (u64, Option<u64>)> + use<'_> {
-        let mut mutual: BTreeMap<(&PodKey, &PodKey), u64> = BTreeMap::new();
-        for ((victim, aggressor), waited_ns) in &self.pairs {
-            let pair = (victim.min(aggressor), victim.max(aggressor));
-            *mutual.entry(pair).or_default() += waited_ns;
-        }
-        mutual.into_iter().filter_map(move |((a, b), waited_ns)| {
-            let (a, b) = (self.pods.get(a)?, self.pods.get(b)?);
-            let is_covered = a.is_in(scope) && b.is_in(scope);
-            let threads = a.threads.zip(b.threads).map(|(a, b)| a + b);
-            is_covered.then_some((waited_ns + a.self_ns + b.self_ns, threads))
+    fn of(waits: Option<&Arc<ContainerWaits>>) -> Self {
+        waits.map_or_else(Self::default, |waits| Self {
+            others_ns: waits.neighbor_ns + waits.system_ns,
+            self_ns: waits.self_ns,
+            unattributed_ns: waits.unattributed_ns,
+            long: {
+                let [.., tenth, second] = waits.latency.counts;
+                [second, tenth + second]
+            },
         })
     }
+
+    fn since(&self, last: Self) -> Self {
+        Self {
+            others_ns: self.others_ns.saturating_sub(last.others_ns),
+            self_ns: self.self_ns.saturating_sub(last.self_ns),
+            unattributed_ns: self.unattributed_ns.saturating_sub(last.unattributed_ns),
+            long: [0, 1].map(|at| self.long[at].saturating_sub(last.long[at])),
+        }
+    }
 }
 
-/// Least time in which one of at most `threads` waits, if they waited this long together.
-fn least(waited_ns: u64, threads: Option<u64>) -> f64 {
-    threads.map_or(0.0, |threads| waited_ns as f64 / threads.max(1) as f64)
+impl Holder {
+    fn of(culprit: &Culprit) -> Self {
+        match culprit {
+            Culprit::Pod(pod) => {
+                Self::Pod((pod.namespace.as_str().into(), pod.pod.as_str().into()))
+            }
+            Culprit::System => Self::System,
+            Culprit::Unattributed => Self::Unattributed,
+        }
+    }
 }
 
-/// All threads but the one that runs.
-fn others(threads: Option<u64>) -> Option<u64> {
-    threads.map(|threads| threads.saturating_sub(1))
+impl PodWaits {
+    fn add_container(&mut self, row: &ContainerRow, gained: &Counted) {
+        self.others_ns += gained.others_ns;
+        self.self_ns += gained.self_ns;
+        self.unattributed_ns += gained.unattributed_ns;
+        self.any_long |= gained.long[0] > 0;
+        self.is_late |= gained.long[1] > 0 && is_limited(row);
+        if row.live {
+            self.cpusets.push(row.cpuset.clone());
+        }
+    }
+}
+
+/// Whether a quota may have throttled the container.
+fn is_limited(row: &ContainerRow) -> bool {
+    row.cfs.is_some() || row.throttled_ancestor_ns.is_some()
 }
 
 #[cfg(test)]

@@ -1,40 +1,95 @@
+//! Single cases. [`model`] compares with the exact time.
+
+mod model;
+
 use std::time::Duration;
 
-use proptest::prelude::*;
-use snapshot::{
-    ContainerIdentity, ContainerWaits, InterferenceRow, Losses, PodIdentity, Threads, TraceRow,
-};
+use snapshot::{CgroupRow, ContainerIdentity, CpusetRow, Losses, PodIdentity, Threads, TraceRow};
 
 use super::*;
 
 const MS: u64 = 1_000_000;
 
-fn interference(victim: &str, aggressor: &str, wait_ms: u64) -> InterferenceRow {
-    let victim =
-        PodIdentity { namespace: "n".into(), pod: victim.into(), ..PodIdentity::default() };
-    InterferenceRow {
-        victim: Arc::new(victim),
-        aggressor_namespace: "n".into(),
-        aggressor_pod: aggressor.into(),
-        wait_ns: wait_ms * MS,
+/// A node whose counters a test sets, and the meter that reads them each second.
+struct Node {
+    meter: PressureMeter,
+    start: Instant,
+    second: u64,
+    mode: TraceMode,
+    snapshot: NodeSnapshot,
+    waits: NodeWaits,
+}
+
+impl Node {
+    /// A node with this many CPUs and one container in each pod.
+    fn new(cpus: u32, pods: &[(&str, &str)]) -> Self {
+        let mut snapshot = NodeSnapshot::default();
+        snapshot.node.cpus = vec![("possible", 64), ("online", cpus)];
+        snapshot.containers = pods.iter().map(|(name, class)| row(name, class)).collect();
+        let mode = TraceMode::Continuous;
+        let (meter, start) = (PressureMeter::default(), Instant::now());
+        Self { meter, start, second: 0, mode, snapshot, waits: NodeWaits::default() }
+    }
+
+    /// Adds milliseconds to a container's counters.
+    fn wait(&mut self, pod: &str, add: impl FnOnce(&mut ContainerWaits)) {
+        add(Arc::make_mut(self.waits.containers.entry(pod.into()).or_default()));
+    }
+
+    /// Adds milliseconds of time that a pod lost; an empty name stands for the system.
+    fn lose(&mut self, victim: &str, holder: &str, ms: u64) {
+        let holder =
+            if holder.is_empty() { Culprit::System } else { Culprit::Pod(identity(holder)) };
+        self.lose_to(victim, &holder, ms);
+    }
+
+    fn lose_to(&mut self, victim: &str, holder: &Culprit, ms: u64) {
+        let lost = &mut self.waits.lost;
+        let at = lost.iter().position(|lost| lost.victim.pod == victim).unwrap_or_else(|| {
+            let victim = identity(victim);
+            lost.push(LostTime { victim, by: Vec::new(), wakeups: 0, late_wakeups: 0 });
+            lost.len() - 1
+        });
+        match lost[at].by.iter_mut().find(|(other, _)| other == holder) {
+            Some((_, ns)) => *ns += ms * MS,
+            None => lost[at].by.push((holder.clone(), ms * MS)),
+        }
+    }
+
+    fn pin(&mut self, pod: &str, cpus: &str, count: u32) {
+        let mut rows = self.snapshot.containers.iter_mut();
+        let row = rows.find(|row| &*row.identity.labels == pod).unwrap();
+        row.cpuset = Some(Arc::new(CpusetRow { cpus: cpus.to_owned(), count }));
+    }
+
+    fn poll(&mut self) -> Vec<PressureRow> {
+        let losses = Losses { lost_ns: 0, ..Losses::default() };
+        let trace = TraceRow { mode: self.mode, run_ns: 0, switches: 0, losses };
+        self.waits.trace.get_or_insert(trace).mode = self.mode;
+        self.second += 1;
+        let now = self.start + Duration::from_secs(self.second);
+        self.meter.read(now, &self.waits, &self.snapshot)
+    }
+
+    /// Shares of the second that ends now, in thousandths.
+    fn shares(&mut self, scope: PressureScope) -> (u64, u64) {
+        let rows = self.poll();
+        let row = rows.iter().find(|row| row.scope == scope).unwrap();
+        ((row.lower * 1000.0).round() as u64, (row.upper * 1000.0).round() as u64)
+    }
+
+    /// Totals so far, in milliseconds.
+    fn totals(&self, scope: PressureScope) -> (u64, u64) {
+        let total = &self.meter.totals[&scope];
+        (total.lower_ns() / MS, total.upper_ns / MS)
     }
 }
 
-fn contended(neighbor: u64, own: u64) -> ContainerWaits {
-    ContainerWaits {
-        neighbor_ns: neighbor * MS,
-        self_ns: own * MS,
-        // Neither counts: the own quota, and an unknown cause.
-        throttled_ns: 900_000 * MS * (neighbor + own),
-        unattributed_ns: 900_000 * MS * (neighbor + own),
-        ..ContainerWaits::default()
-    }
+fn identity(pod: &str) -> Arc<PodIdentity> {
+    Arc::new(PodIdentity::new("n".into(), pod.into()))
 }
 
-/// Container with its waits.
-type Waiting = (ContainerRow, ContainerWaits);
-
-fn waiting(name: &str, qos_class: &str, threads: u64, waits: ContainerWaits) -> Waiting {
+fn row(name: &str, qos_class: &str) -> ContainerRow {
     let identity = Arc::new(ContainerIdentity {
         labels: name.into(),
         namespace: "n".into(),
@@ -43,154 +98,176 @@ fn waiting(name: &str, qos_class: &str, threads: u64, waits: ContainerWaits) -> 
         best_effort: qos_class == "BestEffort",
         ..ContainerIdentity::default()
     });
-    let threads = Threads::Counted(threads);
-    (ContainerRow { identity, live: true, threads, ..ContainerRow::default() }, waits)
-}
-
-fn pressure(
-    meter: &mut PressureMeter,
-    now: Instant,
-    mode: TraceMode,
-    containers: &[Waiting],
-    interference: Vec<InterferenceRow>,
-) -> Vec<PressureRow> {
-    let trace = TraceRow { mode, run_ns: 0, switches: 0, losses: Losses::default() };
-    let labeled = |(row, waits): &Waiting| (row.identity.labels.clone(), Arc::new(*waits));
-    let by_labels = containers.iter().map(labeled).collect();
-    let waits = NodeWaits {
-        containers: by_labels,
-        interference,
-        trace: Some(trace),
-        ..NodeWaits::default()
-    };
-    let rows: Vec<ContainerRow> = containers.iter().map(|(row, _)| row.clone()).collect();
-    meter.read(now, &waits, &rows)
-}
-
-fn of(rows: &[PressureRow], scope: PressureScope) -> (f64, f64) {
-    let row = rows.iter().find(|row| row.scope == scope).unwrap();
-    (row.lower, row.upper)
-}
-
-fn is_about(actual: (f64, f64), expected: (f64, f64)) -> bool {
-    (actual.0 - expected.0).abs() < 1e-9 && (actual.1 - expected.1).abs() < 1e-9
+    let threads = Threads::Counted(1);
+    ContainerRow { identity, live: true, threads, ..ContainerRow::default() }
 }
 
 #[test]
-fn pressure_is_a_range_without_throttling() {
-    let (mut meter, start) = (PressureMeter::default(), Instant::now());
-    let mut read = |seconds: u64, mode| {
-        let rows = [
-            waiting("a", "Burstable", 4, contended(200 * seconds, 200 * seconds)),
-            waiting("b", "Burstable", 1, contended(50 * seconds, 0)),
-            waiting("c", "BestEffort", 1, contended(3_000 * seconds, 0)),
-        ];
-        pressure(&mut meter, start + Duration::from_secs(seconds), mode, &rows, vec![])
+fn many_short_lived_threads_raise_only_the_upper_bound() {
+    let mut node = Node::new(2, &[("a", "Burstable")]);
+    node.lose("a", "", 0);
+    node.poll();
+    // 33 threads start at once, wait for 20 ms and end. The last scan found one thread.
+    for _ in 0..20 {
+        node.wait("a", |waits| waits.system_ns += 33 * 20 * MS);
+        node.lose("a", "", 20);
+        let (lower, upper) = node.shares(PressureScope::Node);
+        assert!(lower <= 20 && upper == 660, "{lower} {upper}");
+    }
+}
+
+#[test]
+fn a_wait_that_has_not_ended_and_one_without_a_cause_are_in_the_upper_bound() {
+    let mut node = Node::new(1, &[("a", "Burstable")]);
+    node.lose("a", "", 0);
+    node.poll();
+    // Waits of 5 s of which the trace finds the cause of the last one.
+    for second in 1..=20 {
+        if second == 20 {
+            node.wait("a", |waits| waits.neighbor_ns += 5000 * MS);
+        }
+        node.lose_to("a", &Culprit::Unattributed, 1000);
+        assert_eq!(node.shares(PressureScope::Node).1, 1000, "second {second}");
+    }
+    assert_eq!(node.totals(PressureScope::Node).1, 20_000);
+}
+
+#[test]
+fn a_long_wait_that_counts_when_it_ends_counts_in_full() {
+    let mut node = Node::new(1, &[("a", "Burstable")]);
+    for _ in 0..6 {
+        node.poll();
+    }
+    node.wait("a", |waits| (waits.self_ns, waits.latency.counts[9]) = (4500 * MS, 1));
+    assert_eq!(node.shares(PressureScope::Node).1, 1000);
+    assert_eq!(node.totals(PressureScope::Node).1, 4500, "it began before this second");
+    // Short waits of many threads began in the second before at the earliest.
+    node.poll();
+    node.wait("a", |waits| waits.self_ns += 90_000 * MS);
+    node.poll();
+    assert_eq!(node.totals(PressureScope::Node).1, 6500);
+    // Time without a cause is read late.
+    node.wait("a", |waits| waits.unattributed_ns += 1200 * MS);
+    node.poll();
+    assert_eq!(node.totals(PressureScope::Node).1, 7700);
+    node.wait("a", |waits| waits.unattributed_ns += 9000 * MS);
+    node.poll();
+    assert_eq!(node.totals(PressureScope::Node).1, 10_000, "no gap is left");
+}
+
+#[test]
+fn losses_to_different_holders_add_up_on_one_cpu() {
+    let spin = |cpus, cpuset: Option<&str>, class_of_b| {
+        let mut node = Node::new(cpus, &[("a", "Burstable"), ("b", class_of_b)]);
+        for pod in ["a", "b"] {
+            cpuset.into_iter().for_each(|cpus| node.pin(pod, cpus, 1));
+        }
+        let mut second = |ms| {
+            node.lose("a", "b", ms);
+            node.lose("b", "a", ms);
+            // The same time again, by the pods that lost less.
+            node.lose("a", "", ms / 5);
+            node.lose("b", "", ms / 10);
+            node.poll();
+        };
+        second(0);
+        (0..10).for_each(|_| second(400));
+        [PressureScope::Node, PressureScope::Burstable].map(|scope| node.totals(scope).0)
     };
-    assert_eq!(read(0, TraceMode::Continuous), []);
-    let rows = read(1, TraceMode::Continuous);
-    let scopes: Vec<PressureScope> = rows.iter().map(|row| row.scope).collect();
-    let (node, burstable) = (PressureScope::Node, PressureScope::Burstable);
-    assert_eq!(scopes, [node, burstable, PressureScope::BestEffort]);
-    assert!(is_about(of(&rows, burstable), (0.1, 0.45)), "0.4 s of four threads: {rows:?}");
-    assert_eq!(of(&rows, PressureScope::BestEffort), (1.0, 1.0));
-    assert_eq!(of(&rows, node), of(&rows, burstable), "best effort is not latency-sensitive");
-    assert_eq!(read(2, TraceMode::Bursts { one_of: 4 }), [], "estimates bound nothing");
-    assert_eq!(read(3, TraceMode::Continuous), [], "a new baseline");
-    let rows = read(5, TraceMode::Continuous);
-    assert!(is_about(of(&rows, node), (0.1, 0.45)), "{rows:?}");
-    let near = |counter: u64, ms: u64| counter.abs_diff(ms * MS) < 10;
-    assert!(near(rows[0].lower_ns, 300) && near(rows[0].upper_ns, 1350), "{rows:?}");
+    // Less what may be of the time before.
+    assert_eq!(spin(1, None, "Burstable"), [8800 - 250; 2]);
+    assert_eq!(spin(1, None, "BestEffort"), [4800 - 250; 2]);
+    assert_eq!(spin(8, None, "Guaranteed")[0], 1100 - 250, "the mean of all CPUs");
+    assert_eq!(spin(8, Some("3"), "Guaranteed")[0], 8800 - 250, "both on CPU 3");
+}
+
+#[test]
+fn late_losses_of_a_limited_container_are_no_lower_bound() {
+    for (is_limited, expected) in [(true, 0), (false, 1000 - 250)] {
+        let mut node = Node::new(1, &[("a", "Burstable")]);
+        node.snapshot.containers[0].cfs = is_limited.then(Default::default);
+        node.lose("a", "", 0);
+        node.poll();
+        // A wait that may have begun long ago.
+        node.wait("a", |waits| waits.latency.counts[8] += 1);
+        node.lose("a", "", 5000);
+        node.poll();
+        assert_eq!(node.totals(PressureScope::Node).0, expected, "limited: {is_limited}");
+    }
+}
+
+#[test]
+fn lost_time_without_a_holder_counts_for_its_pod_only() {
+    let mut node = Node::new(1, &[("a", "Burstable"), ("b", "Burstable")]);
+    let mut second = |ms| {
+        node.lose("a", "", ms);
+        node.lose_to("a", &Culprit::Unattributed, ms);
+        node.lose_to("b", &Culprit::Unattributed, ms);
+        node.poll();
+    };
+    second(0);
+    second(300);
+    assert_eq!(node.totals(PressureScope::Node).0, 600 - 250);
+}
+
+#[test]
+fn a_new_series_is_no_lower_bound_at_first() {
+    let mut node = Node::new(1, &[("a", "Burstable")]);
+    node.poll();
+    node.lose("a", "", 900);
+    assert_eq!(node.shares(PressureScope::Node), (0, 900));
+    node.lose("a", "", 350);
+    assert_eq!(node.shares(PressureScope::Node), (100, 350));
+}
+
+#[test]
+fn throttling_is_in_no_bound_and_estimates_are_none() {
+    let mut node = Node::new(2, &[("a", "Burstable")]);
+    assert_eq!(node.poll(), []);
+    node.wait("a", |waits| waits.throttled_ns += 900 * MS);
+    assert_eq!(node.shares(PressureScope::Node), (0, 0));
+    node.mode = TraceMode::Bursts { one_of: 4 };
+    assert_eq!(node.poll(), []);
+    node.mode = TraceMode::Continuous;
+    node.wait("a", |waits| waits.self_ns += 500 * MS);
+    assert_eq!(node.poll(), [], "a new baseline");
+    node.wait("a", |waits| waits.self_ns += 500 * MS);
+    assert_eq!(node.shares(PressureScope::Node), (0, 500));
+    assert_eq!(node.totals(PressureScope::Node), (0, 500));
+}
+
+#[test]
+fn the_upper_bound_is_the_interval_while_counts_are_missing() {
+    let mut node = Node::new(2, &[("a", "Burstable"), ("b", "Guaranteed")]);
+    node.poll();
+    assert_eq!(node.shares(PressureScope::Node), (0, 0));
+    let (path, inode) = ("kubepods/podx/y".into(), 7);
+    node.snapshot.cgroups.push(CgroupRow { inode, path, kind: CgroupKind::Pending });
+    assert_eq!(node.shares(PressureScope::Node), (0, 1000), "a container without a name");
+    node.snapshot.cgroups.clear();
+    node.snapshot.containers.pop();
+    let mut burstable = |scope| node.shares(scope).1;
+    assert_eq!(burstable(PressureScope::Node), 1000, "the last waits of b");
+    assert_eq!(burstable(PressureScope::Burstable), 0);
+    assert_eq!(burstable(PressureScope::Node), 0);
+    // What the program could not store may have been anybody's.
+    node.waits.trace.as_mut().unwrap().losses.lost_ns += 300 * MS;
+    assert_eq!(node.shares(PressureScope::Node), (0, 300));
 }
 
 #[test]
 fn burstable_batch_pods_wait_in_their_class_and_not_in_the_node() {
-    let (mut meter, start) = (PressureMeter::default(), Instant::now());
-    let mut read = |seconds: u64| {
-        let mut batch = waiting("b", "Burstable", 1, contended(400 * seconds, 0));
-        Arc::make_mut(&mut batch.0.identity).best_effort = true;
-        let rows = [waiting("a", "Burstable", 1, contended(100 * seconds, 0)), batch];
-        let now = start + Duration::from_secs(seconds);
-        pressure(&mut meter, now, TraceMode::Continuous, &rows, vec![])
+    let mut node = Node::new(1, &[("a", "Burstable"), ("b", "Burstable"), ("c", "BestEffort")]);
+    Arc::make_mut(&mut node.snapshot.containers[1].identity).best_effort = true;
+    let mut second = |ms: u64| {
+        node.lose("a", "", ms);
+        node.lose("b", "a", 2 * ms);
+        node.poll();
     };
-    read(0);
-    let rows = read(1);
-    assert!(is_about(of(&rows, PressureScope::Node), (0.1, 0.1)), "{rows:?}");
-    assert!(is_about(of(&rows, PressureScope::Burstable), (0.4, 0.5)), "{rows:?}");
-}
-
-#[test]
-fn threads_that_wait_for_each_other_do_not_wait_at_the_same_time() {
-    let read = |class_of_b: &str| {
-        let (mut meter, start) = (PressureMeter::default(), Instant::now());
-        let mut read = |seconds: u64| {
-            let waits = contended(500 * seconds, 0);
-            let rows = [waiting("a", "Burstable", 1, waits), waiting("b", class_of_b, 1, waits)];
-            let pairs = [("a", "b"), ("b", "a")];
-            let pairs = pairs.map(|(a, b)| interference(a, b, 500 * seconds)).to_vec();
-            let now = start + Duration::from_secs(seconds);
-            pressure(&mut meter, now, TraceMode::Continuous, &rows, pairs)
-        };
-        read(0);
-        read(1)
-    };
-    assert!(is_about(of(&read("Burstable"), PressureScope::Burstable), (1.0, 1.0)));
-    assert!(is_about(of(&read("Guaranteed"), PressureScope::Node), (1.0, 1.0)));
-    let best_effort = read("BestEffort");
-    assert!(is_about(of(&best_effort, PressureScope::Node), (0.5, 0.5)), "{best_effort:?}");
-}
-
-proptest! {
-    /// Simulates CPUs that are shared by threads of pods in a random order, on a grid of
-    /// milliseconds, and compares with the exact union.
-    #[test]
-    fn the_exact_union_lies_in_the_range(
-        cpus in proptest::collection::vec(
-            // Threads of the CPU by pod, and who is ready at each of 40 moments.
-            (proptest::collection::vec(0..4usize, 1..4),
-             proptest::collection::vec(0..64u8, 40..41)), 1..3),
-    ) {
-        const PODS: [&str; 4] = ["a", "b", "c", "d"];
-        let (mut exact, mut waits) = (0, [ContainerWaits::default(); 4]);
-        let mut pairs = BTreeMap::<(usize, usize), u64>::new();
-        for moment in 0..40 {
-            let mut has_waiter = false;
-            for (threads, ready) in &cpus {
-                let is_ready = |at: &usize| ready[moment] >> at & 1 == 1;
-                let mut ready = (0..threads.len()).filter(is_ready);
-                let Some(running) = ready.next() else { continue };
-                for waiting in ready {
-                    has_waiter = true;
-                    let (victim, aggressor) = (threads[waiting], threads[running]);
-                    if victim == aggressor {
-                        waits[victim].self_ns += MS;
-                    } else {
-                        waits[victim].neighbor_ns += MS;
-                        *pairs.entry((victim, aggressor)).or_default() += 1;
-                    }
-                }
-            }
-            exact += u32::from(has_waiter);
-        }
-        let exact = f64::from(exact) / 40.0;
-        let containers: Vec<Waiting> = PODS.iter().enumerate().map(|(pod, name)| {
-            let threads = cpus.iter().flat_map(|(threads, _)| threads);
-            let count = threads.filter(|thread| **thread == pod).count();
-            waiting(name, "Burstable", count as u64, waits[pod])
-        }).collect();
-        let rows = |ms: u64| -> Vec<InterferenceRow> {
-            let pair = |(&(a, b), waited): (&(usize, usize), &u64)| {
-                interference(PODS[a], PODS[b], waited * ms)
-            };
-            pairs.iter().map(pair).collect()
-        };
-        let idle: Vec<Waiting> =
-            containers.iter().map(|(row, _)| (row.clone(), ContainerWaits::default())).collect();
-        let (mut meter, start) = (PressureMeter::default(), Instant::now());
-        pressure(&mut meter, start, TraceMode::Continuous, &idle, rows(0));
-        let end = start + Duration::from_millis(40);
-        let read = pressure(&mut meter, end, TraceMode::Continuous, &containers, rows(1));
-        let (lower, upper) = of(&read, PressureScope::Burstable);
-        prop_assert!(lower <= exact + 1e-9 && exact <= upper + 1e-9, "{lower} {exact} {upper}");
-    }
+    second(0);
+    (0..10).for_each(|_| second(100));
+    let lower = |scope| node.totals(scope).0;
+    assert_eq!(lower(PressureScope::Node), 1000 - 250);
+    assert_eq!(lower(PressureScope::Burstable), 3000 - 250);
+    assert_eq!(lower(PressureScope::BestEffort), 0);
 }

@@ -1,0 +1,144 @@
+//! What the trace counted between two polls, and the upper bound that follows from it. Pure.
+//!
+//! Wanted is the length of the union, over the threads of a scope and over all CPUs, of the times in
+//! which they waited. It is at most the sum over the pods of: the time that they lost to others, and
+//! the time that their threads waited for each other. For the first there are two counts, its union
+//! per CPU and the thread time; the larger one is taken. Time without a cause counts too, because it
+//! may not have been throttling, and so do waits that the program or the agent could not assign to a
+//! container. The union is at most the interval, which is the bound where counts are missing: while
+//! a container has no name yet, and after one is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use snapshot::{ContainerRow, CpusetRow, PressureScope};
+
+/// Namespace and name of a pod.
+pub(super) type PodKey = (Box<str>, Box<str>);
+
+/// What ran while a pod lost time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holder {
+    Pod(PodKey),
+    System,
+    Unattributed,
+}
+
+/// Waits between two polls.
+#[derive(Debug, Default)]
+pub(super) struct Interval {
+    pub(super) elapsed_ns: u64,
+    /// Number of CPUs that threads could run on; `None` if it is unknown.
+    pub(super) cpus: Option<u32>,
+    pub(super) pods: BTreeMap<PodKey, PodWaits>,
+    /// Wait time that may be any pod's, nanoseconds.
+    pub(super) unknown_ns: u64,
+    /// Whether there is a container whose waits have no name yet.
+    pub(super) any_unnamed: bool,
+}
+
+/// Waits of a pod, nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct PodWaits {
+    pub(super) scoped: Scoped,
+    /// Effective cpuset of each live container.
+    pub(super) cpusets: Vec<Option<Arc<CpusetRow>>>,
+    /// Lost time of series that had a value before.
+    pub(super) lost: BTreeMap<Holder, u64>,
+    /// Lost time, new series included.
+    lost_ns: u64,
+    /// Thread time of waits for others.
+    pub(super) others_ns: u64,
+    /// Thread time of waits for itself.
+    pub(super) self_ns: u64,
+    /// Thread time without a cause.
+    pub(super) unattributed_ns: u64,
+    /// Whether a wait of more than a second has ended.
+    pub(super) any_long: bool,
+    /// Whether its lost time may be of earlier intervals.
+    pub(super) is_late: bool,
+}
+
+/// What decides which scopes cover a container.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Scoped {
+    qos_class: Box<str>,
+    best_effort: bool,
+}
+
+/// Upper bound of an interval.
+#[derive(Debug, Default)]
+pub(super) struct Upper {
+    /// Counted time, which may exceed the interval.
+    pub(super) counted_ns: u64,
+    /// The part that may have been waited up to a minute ago.
+    pub(super) late_ns: u64,
+    /// Whether any part may have been waited up to a minute ago.
+    pub(super) any_long: bool,
+}
+
+impl Scoped {
+    pub(super) fn of(row: &ContainerRow) -> Self {
+        let (qos_class, best_effort) = (row.identity.qos_class.as_str(), row.identity.best_effort);
+        Self { qos_class: qos_class.into(), best_effort }
+    }
+
+    pub(super) fn is_in(&self, scope: PressureScope) -> bool {
+        scope.covers(&self.qos_class, self.best_effort)
+    }
+}
+
+impl Upper {
+    /// The trivial bound.
+    pub(super) fn whole(elapsed_ns: u64) -> Self {
+        Self { counted_ns: elapsed_ns, ..Self::default() }
+    }
+}
+
+impl Interval {
+    /// The pod of this container.
+    pub(super) fn pod(&mut self, row: &ContainerRow) -> &mut PodWaits {
+        let key = (row.identity.namespace.as_str().into(), row.identity.pod.as_str().into());
+        self.pods
+            .entry(key)
+            .or_insert_with(|| PodWaits { scoped: Scoped::of(row), ..PodWaits::default() })
+    }
+
+    /// Whether a container of the scope is live.
+    pub(super) fn has_live(&self, scope: PressureScope) -> bool {
+        self.pods_of(scope).any(|pod| !pod.cpusets.is_empty())
+    }
+
+    pub(super) fn upper(&self, scope: PressureScope) -> Upper {
+        let mut upper =
+            Upper { counted_ns: self.unknown_ns, late_ns: self.unknown_ns, any_long: false };
+        for pod in self.pods_of(scope) {
+            let waited_ns = pod.lost_ns.max(pod.others_ns) + pod.self_ns;
+            upper.counted_ns += waited_ns + pod.unattributed_ns;
+            upper.late_ns += pod.unattributed_ns;
+            upper.any_long |= pod.any_long;
+        }
+        upper
+    }
+
+    fn pods_of(&self, scope: PressureScope) -> impl Iterator<Item = &PodWaits> {
+        self.pods.values().filter(move |pod| pod.scoped.is_in(scope))
+    }
+}
+
+impl PodWaits {
+    /// Adds lost time. `is_current`: all of it was lost since the last reading.
+    pub(super) fn add_lost(&mut self, holder: &Holder, ns: u64, is_current: bool) {
+        self.lost_ns += ns;
+        if is_current && ns > 0 {
+            *self.lost.entry(holder.clone()).or_default() += ns;
+        }
+    }
+
+    /// The cpuset that all its live containers have.
+    pub(super) fn cpuset(&self) -> Option<&Arc<CpusetRow>> {
+        let first = self.cpusets.first()?.as_ref()?;
+        let is_the_same = |other: &Option<Arc<CpusetRow>>| other.as_ref() == Some(first);
+        self.cpusets.iter().all(is_the_same).then_some(first)
+    }
+}
