@@ -115,11 +115,11 @@ impl Phase {
 pub struct Resources {
     /// `requests.cpu`, millicores.
     pub cpu_request_millis: Option<u64>,
-    /// `limits.cpu`, millicores.
+    /// `limits.cpu`, millicores; never 0, which is no limit.
     pub cpu_limit_millis: Option<u64>,
     /// `requests.memory`, bytes.
     pub memory_request_bytes: Option<u64>,
-    /// `limits.memory`, bytes.
+    /// `limits.memory`, bytes; never 0, which is no limit.
     pub memory_limit_bytes: Option<u64>,
 }
 
