@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use kubepods::model::{Container, Owner, Pod};
+use kubepods::model::{Container, ContainerKind, Owner, Pod, Resources};
 use kubepods::path::QosClass;
 use kubepods::{Lookup, PodIndex};
 use snapshot::{ContainerIdentity, PodIdentity, SpecRow, labels};
@@ -214,11 +214,30 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
         identity,
         request_cores: resources.cpu_request_millis.map(|millis| millis as f64 / 1000.0),
         memory_request_bytes: resources.memory_request_bytes,
-        spec: SpecRow {
-            kind: container.kind,
-            pod_requests_cpu: pod.resources.cpu_request_millis.is_some(),
-            pod_limits_memory: pod.resources.memory_limit_bytes.is_some(),
-        },
+        spec: spec(pod, container),
+    }
+}
+
+fn spec(pod: &Pod, container: &Container) -> SpecRow {
+    let differs = |actual: Option<Resources>, desired: Resources| {
+        actual.is_some_and(|actual| actual.cpu_limit_millis != desired.cpu_limit_millis)
+    };
+    let count = |has: fn(&Resources) -> bool| {
+        let lasting = pod.containers.iter().filter(|one| one.kind != ContainerKind::Ephemeral);
+        lasting.filter(|one| has(&one.resources)).count() as u32
+    };
+    SpecRow {
+        kind: container.kind,
+        resources: container.resources,
+        pod: pod.resources,
+        is_resizing: pod.resize.is_some()
+            || differs(container.actual_resources, container.resources)
+            || differs(pod.actual_resources, pod.resources),
+        containers: count(|_| true),
+        guaranteed: count(Resources::is_guaranteed),
+        memory_limits: count(|resources| resources.memory_limit_bytes.is_some()),
+        pod_requests_cpu: pod.resources.cpu_request_millis.is_some(),
+        pod_limits_memory: pod.resources.memory_limit_bytes.is_some(),
     }
 }
 
@@ -285,7 +304,7 @@ mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
 
-    use kubepods::model::{ContainerKind, ContainerState, Resources};
+    use kubepods::model::ContainerState;
     use kubepods::path::{Driver, QosClass};
 
     use super::*;
@@ -302,12 +321,11 @@ mod tests {
     #[test]
     fn spec_row_has_container_kind_and_pod_level_resources() {
         let sidecar = Container { kind: ContainerKind::Sidecar, ..Container::default() };
-        let spec = |resources| known(&Pod { resources, ..Pod::default() }, &sidecar, &key()).spec;
-        let none = SpecRow {
-            kind: ContainerKind::Sidecar,
-            pod_requests_cpu: false,
-            pod_limits_memory: false,
+        let spec = |resources| {
+            let found = known(&Pod { resources, ..Pod::default() }, &sidecar, &key()).spec;
+            SpecRow { pod: Resources::default(), ..found }
         };
+        let none = SpecRow { kind: ContainerKind::Sidecar, ..SpecRow::default() };
         assert_eq!(spec(Resources::default()), none);
         let cpu = Resources { cpu_request_millis: Some(500), ..Resources::default() };
         assert_eq!(spec(cpu), SpecRow { pod_requests_cpu: true, ..none });
