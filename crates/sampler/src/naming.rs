@@ -333,6 +333,30 @@ mod tests {
         assert_eq!(spec(memory), SpecRow { pod_limits_memory: true, ..none });
     }
 
+    #[test]
+    fn spec_row_counts_the_containers_of_the_pod_and_sees_a_resize() {
+        let equal = Resources {
+            cpu_limit_millis: Some(500),
+            cpu_request_millis: Some(500),
+            memory_limit_bytes: Some(1 << 20),
+            memory_request_bytes: None,
+        };
+        let of = |kind, resources| Container { kind, resources, ..Container::default() };
+        let app = of(ContainerKind::App, equal);
+        let others = [
+            of(ContainerKind::Init, Resources { cpu_request_millis: Some(100), ..equal }),
+            of(ContainerKind::Ephemeral, Resources::default()),
+        ];
+        let containers = [vec![app.clone()], others.to_vec()].concat();
+        let pod = Pod { containers, ..Pod::default() };
+        let found = spec(&pod, &app);
+        assert_eq!((found.containers, found.guaranteed, found.memory_limits), (2, 1, 2));
+        assert!(found.resources == equal && !found.is_resizing);
+        let smaller = Resources { cpu_limit_millis: Some(200), ..equal };
+        let resizing = Container { actual_resources: Some(smaller), ..app };
+        assert!(spec(&pod, &resizing).is_resizing);
+    }
+
     /// A pod whose only container is listed as running under the id `old`.
     #[derive(Default)]
     struct InPod {
