@@ -14,10 +14,12 @@ use runtimes::Detector;
 use snapshot::{ContainerRow, NodeSnapshot, Published, ends_window};
 use tokio::sync::Notify;
 
-use crate::ROUND;
 use crate::container_history::ContainerHistory;
+use crate::lost::LostTimes;
+use crate::node_facts::NodeFacts;
 use crate::quotas::{Quotas, quotas};
 use crate::workloads::Workloads;
+use crate::{ROUND, qos};
 
 /// Number of windows between two exports of the advice to the metrics: it changes once per minute,
 /// and runtimes change when a container starts.
@@ -39,6 +41,7 @@ struct NodeHistories {
     latest: Arc<NodeSnapshot>,
     /// One history per row of `latest`, in the same order.
     histories: Vec<ContainerHistory>,
+    lost: LostTimes,
     /// Time at which the counters at the start of the window were read.
     window_began: Option<Instant>,
     windows: u64,
@@ -61,6 +64,7 @@ impl Advisor {
             objective: OBJECTIVE.to_string().into(),
             latest: Arc::default(),
             histories: Vec::new(),
+            lost: LostTimes::default(),
             window_began: None,
             windows: 0,
             after_seconds: after.as_secs(),
@@ -156,8 +160,10 @@ impl Advisor {
         let node = self.lock();
         let quotas =
             quotas(&node.latest.pods, node.live().map(|(row, history)| (row, history.member(row))));
-        let containers =
+        let mut containers: Vec<_> =
             node.live().map(|(row, history)| node.report(row, history, &quotas)).collect();
+        let rows: Vec<_> = node.live().map(|(row, _)| row).collect();
+        qos::add_changes(&rows, &mut containers);
         AdviceReport { objective: OBJECTIVE, containers }
     }
 
@@ -197,10 +203,13 @@ impl NodeHistories {
         let length = if length > MAX_WINDOW { Duration::ZERO } else { length };
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
         self.turn_to(latest);
+        self.lost.follow(&self.latest);
+        let (after_seconds, cpus) = (self.after_seconds, self.latest.node.online_cpus());
+        let node = NodeFacts { after_seconds, cpus, lost: Some(&self.lost) };
         for (row, history) in
             self.latest.containers.iter().zip(&mut self.histories).filter(|(row, _)| row.live)
         {
-            history.observe(row, length_ns, self.after_seconds);
+            history.observe(row, length_ns, node);
             history.detect(row, &mut self.detector);
         }
         if self.windows.is_multiple_of(EXPORT_EVERY) {
@@ -221,8 +230,13 @@ impl NodeHistories {
         let labels = old.iter().map(|row| &*row.identity.labels);
         let mut known: HashMap<&str, ContainerHistory> =
             labels.zip(std::mem::take(&mut self.histories)).collect();
-        self.histories =
-            new.iter().map(|row| known.remove(&*row.identity.labels).unwrap_or_default()).collect();
+        let history = |row: &ContainerRow| {
+            known.remove(&*row.identity.labels).unwrap_or_else(|| match self.windows {
+                0 => ContainerHistory::default(),
+                _ => ContainerHistory::of_a_start(),
+            })
+        };
+        self.histories = new.iter().map(history).collect();
     }
 
     /// All live containers.
@@ -266,7 +280,7 @@ impl NodeHistories {
             pod,
             delay: self.delays.latest().get(&name).cloned(),
             injected: injected.unwrap_or_default(),
-            ..history.facts(row, &self.latest.node.kernel.release)
+            ..history.facts(row, &self.latest.node)
         };
         ContainerReport {
             namespace: row.identity.namespace.clone(),
@@ -284,6 +298,7 @@ impl NodeHistories {
             cpu: facts.cpu,
             memory: facts.memory,
             injected: facts.injected,
+            qos_change: None,
         }
     }
 }
@@ -346,7 +361,7 @@ mod tests {
         let row = |live, bytes| ContainerRow {
             live,
             identity: Arc::clone(&identity),
-            memory_working_set_bytes: Some(bytes),
+            memory_live_bytes: Some(bytes),
             ..ContainerRow::default()
         };
         let mut seconds = 0;

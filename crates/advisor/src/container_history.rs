@@ -4,23 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::{
-    BurstForecast, Facts, History, Member, Place, Spec, Steady, THROTTLED_SHARE, UsageTrace,
-    Window, may_be_throttled_by_ancestor, memory_advice,
+    BurstForecast, Facts, History, Member, Steady, THROTTLED_SHARE, UsageTrace, Window,
+    may_be_throttled_by_ancestor, memory_advice,
 };
 use api::{CpuAdvice, Language, MemoryAdvice, OBJECTIVE};
-use kubepods::model::ContainerKind;
 use metrics::AdviceRow;
 use runtimes::Detector;
-use snapshot::{ContainerIdentity, ContainerRow, SpecRow};
+use snapshot::{ContainerRow, NodeRow, Quota};
 
+use crate::lost::Lost;
+use crate::node_facts::{NodeFacts, at_most_node};
 use crate::program::Program;
+use crate::spec::spec;
+use crate::startup::Startup;
+use crate::sums::{Sums, share};
 use crate::workloads::Shown;
 
-/// Time constant of the fading sums, seconds: equal to the window of the history.
-const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
 /// Time in which the estimate of the live set may double after a low, seconds.
 const LIVE_SET_SECONDS: f64 = 3600.0;
-/// Time after which the lowest working set is taken for the live set: garbage was collected in it.
+/// Time after which the lowest memory is taken for the live set: garbage was collected in it.
 const LIVE_SET_AFTER: Duration = Duration::from_secs(600);
 /// Interval between two evaluations of the displayed figures.
 const EVALUATE_EVERY: Duration = Duration::from_secs(60);
@@ -28,24 +30,6 @@ const EVALUATE_EVERY: Duration = Duration::from_secs(60);
 const UNTHROTTLED: Duration = Duration::from_secs(3);
 /// Minimum use of a window that is worth a trace, cores.
 const BUSY_CORES: f64 = 0.001;
-
-/// Sums that fade over time.
-#[derive(Debug, Default)]
-struct Sums {
-    seconds: f64,
-    /// CPU time, seconds.
-    used: f64,
-    periods: f64,
-    throttled: f64,
-    ancestor_throttled: f64,
-    /// CPU time in the windows with known waits.
-    waits_seen: f64,
-    /// Wait for other pods, thread-nanoseconds: from the trace, else the run-queue delay without
-    /// throttling.
-    contention: f64,
-    /// Part of `contention` that its own threads may have caused.
-    own_wait: f64,
-}
 
 /// Source of the wait for other pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +69,18 @@ impl LastCounters {
     }
 }
 
+impl LastCounters {
+    /// Time for which its threads waited for other pods, by the trace, thread-nanoseconds.
+    fn waited_since(&self, then: &Self) -> u64 {
+        match (then.contention_ns, self.contention_ns) {
+            (Some((WaitSource::Trace, from)), Some((WaitSource::Trace, to))) => {
+                to.saturating_sub(from)
+            }
+            _ => 0,
+        }
+    }
+}
+
 /// History of one container.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerHistory {
@@ -96,6 +92,8 @@ pub(crate) struct ContainerHistory {
     is_delta_unknown: bool,
     /// Own and lowest limit, cores.
     limits: (Option<f64>, Option<f64>),
+    lost: Lost,
+    startup: Startup,
     live_set: Option<f64>,
     /// Total length of the windows.
     watched: Duration,
@@ -114,8 +112,14 @@ pub(crate) struct ContainerHistory {
 }
 
 impl ContainerHistory {
+    /// The history of a container that started while the agent ran.
+    pub(crate) fn of_a_start() -> Self {
+        Self { startup: Startup::begun(), ..Self::default() }
+    }
+
     /// Adds the counts since the last window.
-    pub(crate) fn observe(&mut self, row: &ContainerRow, length_ns: u64, after_seconds: u64) {
+    pub(crate) fn observe(&mut self, row: &ContainerRow, length_ns: u64, node: NodeFacts<'_>) {
+        self.startup.follow(&row.identity.container_id);
         let now = LastCounters::of(row);
         let Some(then) = self.last_counters.replace(now).filter(|_| length_ns > 0) else { return };
         let own_limit = row.own_limit_cores();
@@ -125,8 +129,13 @@ impl ContainerHistory {
         let ancestor_ns = Some(gained(|last_counters| last_counters.ancestor_ns))
             .filter(|&time_ns| may_be_throttled_by_ancestor(time_ns, used_ns));
         let ancestor_ns = ancestor_ns.unwrap_or(0);
+        let cpus = row.cpuset.as_ref().map(|cpuset| cpuset.count).or(node.cpus);
+        let lost_ns =
+            node.lost.and_then(|lost| lost.of(row)).unwrap_or_else(|| now.waited_since(&then));
+        let lost_ns = self.lost.add(lost_ns, used_ns, cpus, length_ns);
         let window = Window {
             used_ns,
+            lost_ns,
             throttled_ns: gained(|last_counters| last_counters.throttled_ns) + ancestor_ns,
             periods: has_quota.then(|| gained(|last_counters| last_counters.periods)),
             throttled_periods: has_quota.then(|| gained(|last_counters| last_counters.throttled)),
@@ -139,14 +148,15 @@ impl ContainerHistory {
         self.history.push(&window, own_limit);
         self.follow_limits(row);
         self.sums.add(&window, ancestor_ns);
+        self.startup.add(&window);
         self.follow_waits(then.contention_ns, now.contention_ns, used_ns, row.threads.counted());
         self.follow_live_set(row, length_ns);
-        let after = Duration::from_secs(after_seconds);
+        let after = Duration::from_secs(node.after_seconds);
         if self.watched - self.evaluated >= EVALUATE_EVERY
             || before < after && self.watched >= after
         {
             self.evaluated = self.watched;
-            self.evaluate(after_seconds);
+            self.evaluate(node);
         }
     }
 
@@ -185,6 +195,7 @@ impl ContainerHistory {
         let (own, lowest) = std::mem::replace(&mut self.limits, limits);
         if own != limits.0 {
             (self.sums.periods, self.sums.throttled) = (0.0, 0.0);
+            self.startup.forget();
         }
         if lowest != limits.1 {
             self.sums.ancestor_throttled = 0.0;
@@ -227,7 +238,7 @@ impl ContainerHistory {
     }
 
     /// The current facts, together with the row's settings.
-    pub(crate) fn facts(&self, row: &ContainerRow, kernel_release: &str) -> Facts {
+    pub(crate) fn facts(&self, row: &ContainerRow, node: &NodeRow) -> Facts {
         let throttled_share = self.throttled_share(row);
         let memory = self.memory(row);
         let ancestor =
@@ -240,17 +251,21 @@ impl ContainerHistory {
             container: row.identity.container.clone(),
             spec: row.spec.map(|of_pod| spec(of_pod, &row.identity)),
             cpus: row.cpuset.as_ref().map(|cpuset| cpuset.count),
+            node_cpus: node.online_cpus(),
             claims_cpus: row.identity.claims_cpus,
             limit_cores: row.cpu_limit.cores(),
             own_limit_cores: row.own_limit_cores(),
+            has_no_quota: row.bandwidth.is_some_and(|bandwidth| bandwidth.quota == Quota::Max),
             pod: None,
             request_cores: row.request_cores,
             throttled_share,
+            is_throttled_at_start_only: self.startup.is_throttled_only_then(),
+            lost_cores: share(self.sums.lost, self.sums.seconds),
             ancestor_throttled_rate: ancestor,
             contention_share: contention,
             memory_limit: row.memory_limit_bytes,
             memory_request: row.memory_request_bytes,
-            kernel_release: kernel_release.to_owned(),
+            kernel_release: node.kernel.release.clone(),
             cpu: CpuAdvice {
                 windows: self.history.windows(),
                 watched_seconds: self.history.watched_seconds(),
@@ -317,13 +332,13 @@ impl ContainerHistory {
         let is_cpu_short = self.throttled_share(row).is_some_and(|share| share > THROTTLED_SHARE);
         let (limit, working_set) =
             row.memory_limit_bytes.limited().zip(row.memory_working_set_bytes)?;
-        let live_set = self.live_set.unwrap_or(working_set as f64) as u64;
-        Some(memory_advice(limit, working_set, live_set, is_cpu_short))
+        Some(memory_advice(limit, working_set, self.live_set? as u64, is_cpu_short))
     }
 
     /// Evaluates the advice. The displayed limit changes only after another value has lasted.
-    fn evaluate(&mut self, after_seconds: u64) {
-        let fresh = analysis::cpu_advice(&self.history, OBJECTIVE, after_seconds);
+    fn evaluate(&mut self, node: NodeFacts<'_>) {
+        let fresh = analysis::cpu_advice(&self.history, OBJECTIVE, node.after_seconds);
+        let fresh = node.cpus.map_or(fresh, |cpus| at_most_node(fresh, cpus));
         let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));
         let held = [fresh.limit, self.cpu.limit]
             .into_iter()
@@ -334,56 +349,13 @@ impl ContainerHistory {
         self.cpu = CpuAdvice { limit: held, burst_seconds, ..fresh };
     }
 
-    /// Follows the lowest working set with a slow rise: the memory after a garbage collection is
-    /// the best estimate of the live set.
+    /// Follows the lowest memory with a slow rise: that after a garbage collection is the best
+    /// estimate of the live set. Page cache is no part of it.
     fn follow_live_set(&mut self, row: &ContainerRow, length_ns: u64) {
-        let Some(working_set) = row.memory_working_set_bytes.map(|bytes| bytes as f64) else {
-            return;
-        };
+        let Some(memory) = row.memory_live_bytes.map(|bytes| bytes as f64) else { return };
         let risen =
             self.live_set.map(|live| live * (1.0 + length_ns as f64 / 1e9 / LIVE_SET_SECONDS));
-        self.live_set = Some(risen.map_or(working_set, |live| live.min(working_set)));
-    }
-}
-
-fn spec(row: SpecRow, identity: &ContainerIdentity) -> Spec {
-    let place = match row.kind {
-        ContainerKind::App => Place::Containers,
-        ContainerKind::Init | ContainerKind::Sidecar => Place::InitContainers,
-        ContainerKind::Ephemeral => Place::Ephemeral,
-    };
-    Spec {
-        place,
-        pod_requests_cpu: row.pod_requests_cpu,
-        pod_limits_memory: row.pod_limits_memory,
-        is_guaranteed: identity.qos_class == "Guaranteed",
-        is_exclusive_class: matches!(&*identity.cpu_qos, "LSE" | "LSR"),
-    }
-}
-
-fn share(part: f64, whole: f64) -> Option<f64> {
-    (whole > 0.0).then(|| part / whole)
-}
-
-impl Sums {
-    fn add(&mut self, window: &Window, ancestor_ns: u64) {
-        let seconds = window.length_ns as f64 / 1e9;
-        let keep = (-seconds / MEMORY_SECONDS).exp();
-        let fade = |sum: &mut f64, gain: f64| *sum = *sum * keep + gain;
-        fade(&mut self.seconds, seconds);
-        fade(&mut self.used, window.used_ns as f64 / 1e9);
-        fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
-        fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
-        fade(&mut self.ancestor_throttled, ancestor_ns as f64 / 1e9);
-        fade(&mut self.waits_seen, 0.0);
-        fade(&mut self.contention, 0.0);
-        fade(&mut self.own_wait, 0.0);
-    }
-
-    fn add_waits(&mut self, used_ns: u64, contention_ns: u64, own_wait_ns: u64) {
-        self.waits_seen += used_ns as f64;
-        self.contention += contention_ns as f64;
-        self.own_wait += own_wait_ns as f64;
+        self.live_set = Some(risen.map_or(memory, |live| live.min(memory)));
     }
 }
 

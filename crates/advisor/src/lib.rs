@@ -8,8 +8,14 @@ mod advisor;
 mod arrivals;
 mod container_history;
 mod interference;
+mod lost;
+mod node_facts;
 mod program;
+mod qos;
 mod quotas;
+mod spec;
+mod startup;
+mod sums;
 mod workloads;
 
 use std::time::Duration;

@@ -33,6 +33,9 @@ fn table(report: &AdviceReport) -> String {
             let _ = writeln!(text, "{}", headline(row));
             for finding in &row.findings {
                 let _ = writeln!(text, "  {}", finding_line(finding, ""));
+                if let Some(reason) = no_change(finding) {
+                    let _ = writeln!(text, "    {reason}");
+                }
             }
             if row.findings.is_empty() {
                 let so_far = if row.not_enough_history.is_some() { " so far" } else { "" };
@@ -45,11 +48,28 @@ fn table(report: &AdviceReport) -> String {
                 let _ = writeln!(text, "  · {missing}");
             }
         }
+        if let Some(change) = qos_change(pod) {
+            let _ = writeln!(text, "  {change}");
+        }
         if let Some(command) = pod_patch_command(pod) {
             let _ = writeln!(text, "  {command}");
         }
     }
     if text.is_empty() { "no containers\n".to_owned() } else { text }
+}
+
+/// The reason of a finding without a change.
+#[must_use]
+pub fn no_change(finding: &Finding) -> Option<String> {
+    let reason = finding.no_patch.as_ref().filter(|_| finding.patch.is_none())?;
+    Some(format!("no change: {reason}"))
+}
+
+/// What the changes do to the QoS class of a pod, if they do.
+#[must_use]
+pub fn qos_change(reports: &[ContainerReport]) -> Option<String> {
+    let change = reports.iter().find_map(|report| report.qos_change.as_ref())?;
+    Some(format!("the changes move the pod to another QoS class: {change}"))
 }
 
 fn of_one_pod(a: &ContainerReport, b: &ContainerReport) -> bool {
@@ -72,12 +92,9 @@ fn headline(row: &ContainerReport) -> String {
         let _ = write!(text, "  limit {limit}");
     }
     if let Some(limit) = row.cpu.limit {
-        let _ = write!(
-            text,
-            "  advised {}{}",
-            if limit.is_lower_bound { "≥ " } else { "" },
-            limit.cores
-        );
+        // The replay of a throttled window may also be too high: it is no bound.
+        let doubt = if limit.is_lower_bound { " (may be too low)" } else { "" };
+        let _ = write!(text, "  advised {}{doubt}", limit.cores);
     }
     text
 }
@@ -118,7 +135,9 @@ fn patches(report: &AdviceReport) -> Result<String, serde_saphyr::SerializeError
     for pod in report.containers.chunk_by(of_one_pod) {
         let Some(patch) = pod_patch(pod) else { continue };
         let (namespace, name) = (&pod[0].namespace, &pod[0].pod);
-        let _ = write!(text, "---\n# {namespace}/{name}\n{}", serde_saphyr::to_string(&patch)?);
+        let change = qos_change(pod).map_or(String::new(), |change| format!("# {change}\n"));
+        let patch = serde_saphyr::to_string(&patch)?;
+        let _ = write!(text, "---\n# {namespace}/{name}\n{change}{patch}");
     }
     Ok(text)
 }
@@ -127,7 +146,7 @@ fn patches(report: &AdviceReport) -> Result<String, serde_saphyr::SerializeError
 mod tests {
     use std::collections::BTreeMap;
 
-    use api::{CpuAdvice, FindingKind, Workload};
+    use api::{CpuAdvice, FindingKind, LimitAdvice, Workload};
     use serde_json::{Value, json};
 
     use super::*;
@@ -158,6 +177,7 @@ mod tests {
             ),
             memory: None,
             injected: Vec::new(),
+            qos_change: None,
             findings: vec![finding],
         }
     }
@@ -188,6 +208,33 @@ mod tests {
         }
         let text = table(&AdviceReport { objective: 0.01, containers: rows });
         assert!(!text.contains("kubectl"), "a Job's template cannot be changed: {text}");
+    }
+
+    #[test]
+    fn a_limit_in_doubt_is_no_bound() {
+        let headline = |is_lower_bound| {
+            let limit = LimitAdvice { cores: 0.05, is_lower_bound, ..LimitAdvice::default() };
+            let cpu = CpuAdvice { limit: Some(limit), ..CpuAdvice::default() };
+            headline(&ContainerReport { cpu, ..row("shop", "cart", "app") })
+        };
+        assert!(headline(true).ends_with("  advised 0.05 (may be too low)"), "{}", headline(true));
+        assert!(headline(false).ends_with("  advised 0.05"), "{}", headline(false));
+    }
+
+    #[test]
+    fn a_reason_and_another_qos_class_are_said() {
+        let mut reported = row("shop", "cart", "app");
+        reported.qos_change = Some("BestEffort to Burstable".to_owned());
+        let mut without = reported.findings[0].clone();
+        (without.patch, without.no_patch) = (None, Some("not yet".to_owned()));
+        reported.findings.push(without);
+        let report = AdviceReport { objective: 0.01, containers: vec![reported] };
+        let text = table(&report);
+        let change = "the changes move the pod to another QoS class: BestEffort to Burstable";
+        assert!(text.contains(&format!("\n  {change}\n")), "{text}");
+        assert_eq!(text.matches("    no change: not yet\n").count(), 1, "{text}");
+        let patches = patches(&report).unwrap();
+        assert!(patches.starts_with(&format!("---\n# shop/cart\n# {change}\n")), "{patches}");
     }
 
     #[test]

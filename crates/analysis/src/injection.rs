@@ -94,7 +94,7 @@ impl Variable {
     }
 }
 
-/// Limits of a container at its creation. `None` means no limit, or unknown.
+/// Limits of a container at its creation. `None` means no limit, or unknown; so does a limit of 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Quota of the container, thousandths of a core.
@@ -111,7 +111,8 @@ impl Limits {
     /// Whole cores of the lowest quota, at least 1: with more running threads than that, the quota
     /// throttles them. At most the usable CPUs: no more threads run at once.
     fn cores(&self) -> Option<u64> {
-        let millis = self.cpu_millis.into_iter().chain(self.pod_cpu_millis).min()?;
+        let quotas = self.cpu_millis.into_iter().chain(self.pod_cpu_millis);
+        let millis = quotas.filter(|&millis| millis > 0).min()?;
         Some(self.usable((millis / 1000).max(1)))
     }
 
@@ -122,7 +123,8 @@ impl Limits {
     /// Whether Go since 1.25 uses the same number: it rounds the container's own limit up, to at
     /// least 2 and at most the usable CPUs, and follows its changes, which a fixed number does not.
     fn go_is_right(&self) -> bool {
-        let rounded_up = self.cpu_millis.map(|own| own.div_ceil(1000).max(2));
+        let own = self.cpu_millis.filter(|&millis| millis > 0);
+        let rounded_up = own.map(|millis| millis.div_ceil(1000).max(2));
         let of_go = rounded_up.map(|cores| self.usable(cores)).or(self.usable_cpus);
         of_go == self.cores()
     }
@@ -150,7 +152,7 @@ pub fn value(
         Variable::Gomaxprocs if known.go_follows_limit && limits.go_is_right() => None,
         Variable::Gomemlimit => {
             let live_set = known.live_set_bytes.unwrap_or(0);
-            let limit = limits.memory_bytes?;
+            let limit = limits.memory_bytes.filter(|&bytes| bytes > 0)?;
             soft_limit(limit, live_set, memory_share).map(go_bytes)
         }
         // The heap grows up to GOMEMLIMIT before it is collected.
@@ -292,7 +294,9 @@ mod tests {
             (None, Some(3500), Some("3")),
             (Some(4000), Some(2500), Some("2")),
             (Some(2500), Some(4000), Some("2")),
-            (Some(0), None, Some("1")),
+            // A quantity of 0 is no limit.
+            (Some(0), None, None),
+            (Some(2000), Some(0), Some("2")),
             (Some(u64::MAX), Some(400), Some("1")),
         ];
         for (own, pod, expected) in cases {
@@ -384,6 +388,7 @@ mod tests {
             // 1.25 times 80 MiB would be over 90 % of the limit: the limit is too low for any.
             (Some(100 * MIB), Some(80 * MIB), None),
             (Some(1_000_000), None, Some("700000")),
+            (Some(0), None, None),
         ];
         for (memory_bytes, live_set_bytes, expected) in cases {
             let limits = Limits { memory_bytes, ..Limits::default() };

@@ -16,6 +16,7 @@ pub mod injection;
 mod memory;
 mod patch;
 mod pod;
+mod quota;
 mod replay;
 mod request;
 mod rules;

@@ -13,6 +13,8 @@ const FAR_BELOW: f64 = 0.5;
 pub const LEAST_REQUEST_CORES: f64 = 0.025;
 /// Minimum fraction of a request that one patch keeps.
 pub const LEAST_REQUEST_PART: f64 = 0.1;
+/// Minimum time lost to other pods that is shown, core-seconds per second.
+const LEAST_LOST_CORES: f64 = 0.001;
 /// Observation time before a request is lowered, seconds: a day includes its peak.
 pub const REQUEST_AFTER_SECONDS: u64 = 24 * 3600;
 
@@ -21,7 +23,7 @@ pub(crate) fn none(facts: &Facts) -> Answer {
         return None;
     }
     let used = used_cores(facts);
-    let figures = used.map(|p95| ("useP95Cores", p95)).into_iter().collect();
+    let figures = used.map(|p95| ("useP95Cores", p95)).into_iter().chain(lost(facts)).collect();
     let change = match used {
         Some(p95) => Change::Patch(patch::cpu_request(
             &facts.container,
@@ -41,7 +43,8 @@ pub(crate) fn above_use(facts: &Facts) -> Answer {
 }
 
 pub(crate) fn below_use(facts: &Facts) -> Answer {
-    let (request, p95, figures) = request_and_use(facts)?;
+    let (request, p95, mut figures) = request_and_use(facts)?;
+    figures.extend(lost(facts));
     if request >= p95 * FAR_BELOW || p95 - request < SMALL_CORES {
         return None;
     }
@@ -80,6 +83,11 @@ fn lower(facts: &Facts, request: f64, lowered: f64) -> Change {
     Change::Patch(patch::cpu_limit_and_request(&facts.container, both))
 }
 
+/// Time lost to other pods, which the use behind a request includes.
+fn lost(facts: &Facts) -> Option<(&'static str, f64)> {
+    facts.lost_cores.filter(|&lost| lost >= LEAST_LOST_CORES).map(|lost| ("lostCores", lost))
+}
+
 /// Request and 95th percentile of use, cores, and both as figures.
 fn request_and_use(facts: &Facts) -> Option<(f64, f64, Figures)> {
     let request = facts.request_cores.filter(|&request| request > 0.0)?;
@@ -87,24 +95,31 @@ fn request_and_use(facts: &Facts) -> Option<(f64, f64, Figures)> {
     Some((request, p95, vec![("requestCores", request), ("useP95Cores", p95)]))
 }
 
-/// 95th percentile of use, cores, capped at the limit because the estimate may be too high.
+/// 95th percentile of use, cores, capped because the estimate may be too high.
 fn used_cores(facts: &Facts) -> Option<f64> {
     facts.cpu.request_cores.map(|p95| at_most_limit(facts, p95))
 }
 
-/// Caps at the limit: Kubernetes rejects a request above it.
+/// Caps at the limits: Kubernetes rejects a request above those of the spec, even if the kernel
+/// enforces others. A request above the node's CPUs fits nowhere.
 fn at_most_limit(facts: &Facts, cores: f64) -> f64 {
-    facts.limit_cores.map_or(cores, |limit| cores.min(limit))
+    let spec = facts.spec.unwrap_or_default();
+    let node = facts.node_cpus.map(f64::from);
+    let limits = [facts.limit_cores, spec.limit_cores, spec.pod_limit_cores, node];
+    limits.into_iter().flatten().fold(cores, f64::min)
 }
 
 /// Rounds up to whole cores if the request is whole and may get exclusive CPUs: a fraction would
 /// lose them.
 pub(crate) fn whole_if_whole(facts: &Facts, cores: f64) -> f64 {
-    let may_have_cpus =
-        facts.spec.is_some_and(|spec| spec.is_guaranteed || spec.is_exclusive_class);
+    if may_have_exclusive_cpus(facts) { cores.ceil() } else { cores }
+}
+
+/// Whether the pod's class and a whole request allow exclusive CPUs.
+pub(crate) fn may_have_exclusive_cpus(facts: &Facts) -> bool {
     let is_whole =
         facts.request_cores.is_some_and(|request| request >= 1.0 && request.fract() < 1e-6);
-    if may_have_cpus && is_whole { cores.ceil() } else { cores }
+    is_whole && facts.spec.is_some_and(|spec| spec.is_guaranteed || spec.is_exclusive_class)
 }
 
 pub(crate) fn is_guaranteed(facts: &Facts) -> bool {

@@ -3,24 +3,23 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use api::{Finding, FindingKind, Injected, InjectionStatus, Language, OBJECTIVE, Runtime};
+use api::{Finding, FindingKind, Injected, InjectionStatus, Language, Runtime, Severity};
 use serde_json::Value;
 use snapshot::Limit;
 
-use crate::facts::{Delay, Facts, Place};
+use crate::facts::{Delay, Facts, Place, Spec};
 use crate::patch;
+use crate::quota;
 use crate::request;
 
 /// Minimum share of throttled periods for a container to count as throttled.
 pub const THROTTLED_SHARE: f64 = 0.05;
-/// Minimum relevant time throttled by an ancestor, seconds per second.
-const ANCESTOR_THROTTLED_RATE: f64 = 0.05;
 /// Maximum wait time that neighbors may cause, as a share of the CPU time used.
 const CONTENTION_SHARE: f64 = 0.1;
 /// Minimum relevant wait time caused by neighbors, thread-seconds per second.
 const CONTENTION_CORES: f64 = 0.05;
-/// A 95th percentile of use below this share of the limit means that only bursts exceed the limit.
-const FAR_BELOW: f64 = 0.5;
+/// Minimum time lost to other pods that slows a service, core-seconds per second.
+const LOST_CORES: f64 = 0.02;
 /// Maximum ratio of an estimated percentile of use to the true one.
 const USE_ERROR: f64 = 1.15;
 /// Cores that are too few to matter.
@@ -43,25 +42,26 @@ impl Change {
         Self::None(reason.into())
     }
 
-    fn or(patch: Option<Value>, otherwise: &'static str) -> Self {
+    pub(crate) fn or(patch: Option<Value>, otherwise: &'static str) -> Self {
         patch.map_or_else(|| Self::none(otherwise), Self::Patch)
     }
 }
 
 /// The rules, in the order of the findings.
-const RULES: [(FindingKind, Rule); 18] = [
-    (FindingKind::ThrottledByOwnQuota, throttled_by_own_quota),
-    (FindingKind::LimitTooTightForBursts, limit_too_tight_for_bursts),
-    (FindingKind::ThrottledByAncestor, throttled_by_ancestor),
-    (FindingKind::ClaimedCpusThrottled, claimed_cpus_throttled),
+const RULES: [(FindingKind, Rule); 19] = [
+    (FindingKind::ThrottledByOwnQuota, quota::throttled_by_own_quota),
+    (FindingKind::LimitTooTightForBursts, quota::limit_too_tight_for_bursts),
+    (FindingKind::ThrottledByAncestor, quota::throttled_by_ancestor),
+    (FindingKind::ClaimedCpusThrottled, quota::claimed_cpus_throttled),
     (FindingKind::ParallelismAboveLimit, parallelism_above_limit),
     (FindingKind::GoIgnoresLimit, go_ignores_limit),
     (FindingKind::NoCpuRequest, request::none),
-    (FindingKind::NoMemoryLimit, no_memory_limit),
     (FindingKind::ParallelismBelowLimit, parallelism_below_limit),
-    (FindingKind::FractionalLimit, fractional_limit),
     (FindingKind::RequestAboveUse, request::above_use),
     (FindingKind::RequestBelowUse, request::below_use),
+    (FindingKind::FractionalLimit, quota::fractional_limit),
+    (FindingKind::LimitNotInForce, quota::limit_not_in_force),
+    (FindingKind::NoMemoryLimit, no_memory_limit),
     (FindingKind::MemoryLimitNotRequest, memory_limit_not_request),
     (FindingKind::HeapLimitUnset, heap_limit_unset),
     (FindingKind::InjectedEnvStale, injected_env_stale),
@@ -73,130 +73,39 @@ const RULES: [(FindingKind, Rule); 18] = [
 /// All findings for these facts, warnings first.
 #[must_use]
 pub fn findings(facts: &Facts) -> Vec<Finding> {
-    let place = facts.spec.unwrap_or_default().place;
+    let Spec { place, is_of_a_job, .. } = facts.spec.unwrap_or_default();
     if place == Place::Ephemeral {
         return Vec::new();
     }
     let found = RULES.iter().filter_map(|(kind, rule)| {
         let (figures, change) = rule(facts)?;
         let (patch, no_patch) = match change {
+            Change::Patch(_) if is_of_a_job => (None, Some(OF_A_JOB.to_owned())),
             Change::Patch(patch) => (Some(patch::of_place(patch, place)), None),
             Change::None(reason) => (None, Some(reason.into_owned())),
         };
         let evidence: BTreeMap<_, _> =
             figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
         let docs = format!("advice.md#{}", kind.as_str());
-        let (kind, severity, windows) = (*kind, kind.severity(), facts.cpu.windows);
+        let (kind, severity, windows) = (*kind, severity(*kind, facts), facts.cpu.windows);
         Some(Finding { kind, severity, evidence, windows, patch, no_patch, docs })
     });
-    found.collect()
+    let mut found: Vec<_> = found.collect();
+    found.sort_by_key(|finding| finding.severity);
+    found
 }
 
-fn throttled_by_own_quota(facts: &Facts) -> Answer {
-    let share = facts.throttled_share.filter(|&share| share > THROTTLED_SHARE)?;
-    let limit = facts.own_limit_cores?;
-    let mut figures = vec![("throttledShare", share), ("limitCores", limit)];
-    figures.extend(advised_limit(facts, limit).map(|advised| ("recommendedLimitCores", advised)));
-    Some((figures, raised_limit(facts, limit)))
-}
+const OF_A_JOB: &str =
+    "the template of a Job cannot be changed: change what creates the Job, such as a CronJob";
 
-/// The average fits the limit, some periods do not: a burst allowance would work as well as a
-/// higher limit.
-fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
-    let share = facts.throttled_share.filter(|&share| share > OBJECTIVE)?;
-    let (limit, p95) = (facts.own_limit_cores?, facts.cpu.request_cores?);
-    let burst = facts.cpu.burst_seconds.filter(|_| p95 < limit * FAR_BELOW)?;
-    let figures = vec![
-        ("throttledShare", share),
-        ("limitCores", limit),
-        ("useP95Cores", p95),
-        ("recommendedBurstSeconds", burst),
-    ];
-    // No field of a pod's spec sets cpu.max.burst.
-    Some((figures, raised_limit(facts, limit)))
-}
-
-/// The advised limit, if it is above the current one.
-fn advised_limit(facts: &Facts, in_force: f64) -> Option<f64> {
-    facts
-        .cpu
-        .limit
-        .map(|advised| request::whole_if_whole(facts, advised.cores))
-        .filter(|&advised| advised > in_force)
-}
-
-/// The limit after the container's own findings are applied, if it has a limit.
-fn limit_to_be(facts: &Facts) -> Option<f64> {
-    let in_force = facts.limit_cores?;
-    let raised = throttled_by_own_quota(facts).or_else(|| limit_too_tight_for_bursts(facts));
-    let is_raised = raised.is_some_and(|(_, change)| matches!(change, Change::Patch(_)));
-    Some(advised_limit(facts, in_force).filter(|_| is_raised).unwrap_or(in_force))
-}
-
-fn raised_limit(facts: &Facts, in_force: f64) -> Change {
-    match advised_limit(facts, in_force) {
-        Some(advised) => container_limit(facts, advised),
-        None => Change::none("no higher limit is recommended yet"),
+/// A request that is too low is a warning once other pods take what it does not cover.
+fn severity(kind: FindingKind, facts: &Facts) -> Severity {
+    match kind {
+        FindingKind::RequestBelowUse if facts.lost_cores.is_some_and(|lost| lost >= LOST_CORES) => {
+            Severity::Warning
+        }
+        _ => kind.severity(),
     }
-}
-
-/// A change of the container's limit. Kubernetes rejects one above the pod's own.
-fn container_limit(facts: &Facts, cores: f64) -> Change {
-    if facts.pod.is_some_and(|pod| pod.is_of_the_spec && cores > pod.limit_cores) {
-        return Change::none("the pod-level limit is lower: raise it first");
-    }
-    Change::Patch(match request::is_guaranteed(facts) {
-        true => patch::cpu_limit_and_request(&facts.container, cores),
-        false => patch::cpu_limit(&facts.container, cores),
-    })
-}
-
-/// The kubelet enforces quotas of the container and of the pod; the driver of the claim can lift
-/// only the container's (KEP-5517).
-fn claimed_cpus_throttled(facts: &Facts) -> Answer {
-    let rate = facts.ancestor_throttled_rate.filter(|&rate| rate > ANCESTOR_THROTTLED_RATE)?;
-    let pod = facts.pod.filter(|pod| pod.throttles && claims_cpus(facts))?;
-    let mut figures = vec![("throttledSecondsPerSecond", rate), ("podLimitCores", pod.limit_cores)];
-    figures.extend(facts.cpus.map(|cpus| ("cpus", f64::from(cpus))));
-    let reason = if pod.is_of_the_spec {
-        "remove the CPU limit of the pod's spec: the claim already bounds the CPUs"
-    } else {
-        "remove the CPU limits of the pod's containers: the pod's quota is their sum, and the claim \
-         already bounds the CPUs"
-    };
-    Some((figures, Change::none(reason)))
-}
-
-fn claims_cpus(facts: &Facts) -> bool {
-    facts.claims_cpus || facts.runtime.as_ref().is_some_and(|runtime| runtime.claims_cpus)
-}
-
-/// Only without a claim: a higher limit does not help against the throttling of claimed CPUs.
-fn throttled_by_ancestor(facts: &Facts) -> Answer {
-    if claimed_cpus_throttled(facts).is_some() {
-        return None;
-    }
-    let rate = facts.ancestor_throttled_rate.filter(|&rate| rate > ANCESTOR_THROTTLED_RATE)?;
-    let mut figures = vec![("throttledSecondsPerSecond", rate)];
-    let Some(pod) = facts.pod.filter(|pod| pod.throttles) else {
-        return Some((
-            figures,
-            Change::none("the quota is above the pod: on its QoS class or on kubepods"),
-        ));
-    };
-    figures.push(("podLimitCores", pod.limit_cores));
-    let advised = pod.advised_cores.filter(|&advised| advised > pod.limit_cores);
-    figures.extend(advised.map(|advised| ("recommendedPodLimitCores", advised)));
-    let change = if pod.is_of_the_spec {
-        let patch =
-            advised.map(|advised| patch::pod_cpu_limit(advised, request::is_guaranteed(facts)));
-        Change::or(patch, "no higher pod limit is recommended yet")
-    } else {
-        Change::none(
-            "the pod's quota is the sum of its containers' limits: raise the limit that is too low",
-        )
-    };
-    Some((figures, change))
 }
 
 /// Reports more threads than the limit rounded up, which is the runtimes' own default.
@@ -242,34 +151,23 @@ fn go_ignores_limit(facts: &Facts) -> Answer {
     Some((figures, lowered_parallelism(facts, runtime)?))
 }
 
-/// Only for the container's own limit if that is the lowest: other containers share the pod's. With
-/// fewer threads than the limit the fraction is never reached, and with more it matters little.
-fn fractional_limit(facts: &Facts) -> Answer {
-    let limit = facts.own_limit_cores.filter(|limit| limit.fract() > 1e-6)?;
-    if facts.limit_cores.is_some_and(|lowest| lowest < limit) {
-        return None;
-    }
-    let runtime = facts.runtime.as_ref()?;
-    if runtime.parallelism.is_some_and(|threads| f64::from(threads) != limit.ceil()) {
-        return None;
-    }
-    let takes_whole = matches!(runtime.language, Language::Go | Language::Jvm | Language::Dotnet);
-    takes_whole.then(|| (vec![("limitCores", limit)], container_limit(facts, limit.ceil())))
-}
-
+/// Only where another container of the pod has one: an owner who sets none does so on purpose.
 fn no_memory_limit(facts: &Facts) -> Answer {
     let reason = "only the owner knows the required memory";
-    let of_the_pod = facts.spec.is_some_and(|spec| spec.pod_limits_memory);
-    let has_none = facts.memory_limit == Limit::Unlimited && !of_the_pod;
+    let spec = facts.spec?;
+    let is_left_out = spec.has_memory_limits && !spec.pod_limits_memory;
+    let has_none = facts.memory_limit == Limit::Unlimited && is_left_out;
     has_none.then(|| (Figures::new(), Change::none(reason)))
 }
 
 fn memory_limit_not_request(facts: &Facts) -> Answer {
-    let (limit, request) = (facts.memory_limit.limited()?, facts.memory_request.unwrap_or(0));
+    let (spec, in_force) = (facts.spec?, facts.memory_limit.limited()?);
+    let (limit, request) =
+        (spec.memory_limit.unwrap_or(in_force), facts.memory_request.unwrap_or(0));
     let figures = vec![("memoryLimitBytes", limit as f64), ("memoryRequestBytes", request as f64)];
-    let change = match facts.spec?.pod_limits_memory {
+    let change = match spec.pod_limits_memory || spec.pod_requests_memory {
         true => Change::none(
-            "the pod-level memory limit applies to all containers: set the pod-level request first",
+            "pod-level memory resources apply to all containers: set the pod-level request first",
         ),
         false => Change::Patch(patch::memory_request(&facts.container, limit)),
     };
@@ -279,12 +177,10 @@ fn memory_limit_not_request(facts: &Facts) -> Answer {
 fn heap_limit_unset(facts: &Facts) -> Answer {
     let (runtime, limit) = (facts.runtime.as_ref()?, facts.memory_limit.limited()?);
     let is_set = |name: &&str| runtime.settings.contains_key(*name);
-    let (setting, knows_limit) = match runtime.language {
-        Language::Go => ("GOMEMLIMIT", runtime.automemlimit || has_memory_limit(runtime)),
-        Language::Jvm => (
-            "MaxRAMPercentage",
-            ["MaxRAMPercentage", "MaxRAMFraction", "Xmx", "@file"].iter().any(is_set),
-        ),
+    let knows_limit = match runtime.language {
+        Language::Go => runtime.automemlimit || has_memory_limit(runtime),
+        // By default the heap is a quarter of the limit.
+        Language::Jvm => !runtime.jvm_ignores_limits() || ["Xmx", "@file"].iter().any(is_set),
         _ => return None,
     };
     if knows_limit {
@@ -295,15 +191,16 @@ fn heap_limit_unset(facts: &Facts) -> Answer {
     figures.extend(soft.map(|soft| ("recommendedSoftLimitBytes", soft as f64)));
     let change = match runtime.language {
         Language::Go => Change::or(
-            soft.map(|soft| patch::environment(&facts.container, setting, &soft.to_string())),
+            soft.map(|soft| patch::environment(&facts.container, "GOMEMLIMIT", &soft.to_string())),
             if facts.memory.is_some() {
                 "1.25 times the live set is more than 90 % of the limit: raise the limit first"
             } else {
-                "the working set is unknown"
+                "the live set is unknown"
             },
         ),
         _ => Change::none(
-            "a patch would overwrite other options in JAVA_TOOL_OPTIONS: add -XX:MaxRAMPercentage=70",
+            "the heap is sized by the node's memory: remove -XX:-UseContainerSupport, or update a JVM before 8u191 or 10; \
+             until then set -Xmx",
         ),
     };
     Some((figures, change))
@@ -375,7 +272,7 @@ fn go(facts: &Facts) -> Option<&Runtime> {
 /// Reduces the threads to what the limit supplies after the advised change; `None` if that limit
 /// supplies all threads.
 fn lowered_parallelism(facts: &Facts, runtime: &Runtime) -> Option<Change> {
-    let whole = limit_to_be(facts)?.floor().max(1.0) as u32;
+    let whole = quota::limit_to_be(facts)?.floor().max(1.0) as u32;
     if runtime.parallelism.is_some_and(|threads| threads <= whole) {
         return Some(Change::none("the recommended higher limit is enough for all threads"));
     }

@@ -1,4 +1,4 @@
-//! CPU use over a day, as one histogram per hour.
+//! CPU use over a day, including the time lost to other pods, as one histogram per hour.
 
 use crate::grid::{USE_BUCKETS, use_bound, use_bucket};
 use crate::window::Window;
@@ -20,7 +20,7 @@ impl Hour {
     }
 }
 
-/// Use of the last day.
+/// Use of the last day, time lost to other pods included.
 #[derive(Debug, Clone)]
 pub struct Usage {
     /// Grows to [`HOURS`] entries, then the oldest is overwritten.
@@ -35,12 +35,14 @@ impl Default for Usage {
 }
 
 impl Usage {
-    /// Adds one window, weighted by its length in seconds.
+    /// Adds one window, weighted by its length in seconds: what it used, and what it would have
+    /// used instead of waiting for other pods.
     pub(crate) fn push(&mut self, window: &Window) {
         if self.hours[self.newest].seconds >= HOUR_SECONDS {
             self.begin_hour();
         }
-        let cores = window.used_ns as f64 / window.length_ns.max(1) as f64;
+        let wanted_ns = window.used_ns.saturating_add(window.lost_ns);
+        let cores = wanted_ns as f64 / window.length_ns.max(1) as f64;
         let seconds =
             (window.length_ns as f64 / 1e9).round().clamp(1.0, HOUR_SECONDS as f64) as u16;
         let hour = &mut self.hours[self.newest];

@@ -12,6 +12,8 @@ pub const DEFAULT_PERIOD_NS: u64 = 100_000_000;
 pub struct Window {
     /// CPU time used, nanoseconds.
     pub used_ns: u64,
+    /// Time lost to other pods, core-nanoseconds; 0 if unknown.
+    pub lost_ns: u64,
     /// Throttled time (`throttled_usec`), nanoseconds, summed over CPUs.
     pub throttled_ns: u64,
     /// Delta of `nr_periods`; `None` without a quota, because the kernel then counts none.

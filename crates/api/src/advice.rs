@@ -58,6 +58,10 @@ pub struct ContainerReport {
     /// at the next one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub injected: Vec<Injected>,
+    /// The change of the pod's QoS class by all patches of the pod, such as
+    /// `BestEffort to Burstable`; omitted if they keep the class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos_change: Option<String>,
     /// Findings with their figures and changes.
     pub findings: Vec<Finding>,
 }

@@ -11,8 +11,6 @@ use serde_json::Value;
 pub enum FindingKind {
     /// No CPU request: the container starves first on a busy node.
     NoCpuRequest,
-    /// A fractional CPU limit under a runtime that uses whole cores.
-    FractionalLimit,
     /// The runtime runs more threads than the limit can supply.
     ParallelismAboveLimit,
     /// The runtime runs fewer threads than the limit allows.
@@ -25,10 +23,15 @@ pub enum FindingKind {
     ClaimedCpusThrottled,
     /// Bursts exceed the limit, the average use does not.
     LimitTooTightForBursts,
+    /// The kernel does not enforce the limit of the spec.
+    LimitNotInForce,
     /// The request is far above the use.
     RequestAboveUse,
     /// The request is far below the use.
     RequestBelowUse,
+    /// A fractional CPU limit under a runtime that uses whole cores. Behind the kinds whose patch
+    /// sets the same fields: of several patches the first wins.
+    FractionalLimit,
     /// Memory limit and request differ: the container is evicted or killed early.
     MemoryLimitNotRequest,
     /// No memory limit.
@@ -81,10 +84,11 @@ impl FindingKind {
             Self::ThrottledByAncestor => ("throttled-by-ancestor", Warning),
             Self::ClaimedCpusThrottled => ("claimed-cpus-throttled", Warning),
             Self::LimitTooTightForBursts => ("limit-too-tight-for-bursts", Warning),
+            Self::LimitNotInForce => ("limit-not-in-force", Info),
             Self::RequestAboveUse => ("request-above-use", Info),
             Self::RequestBelowUse => ("request-below-use", Info),
             Self::MemoryLimitNotRequest => ("memory-limit-not-request", Info),
-            Self::NoMemoryLimit => ("no-memory-limit", Warning),
+            Self::NoMemoryLimit => ("no-memory-limit", Info),
             Self::HeapLimitUnset => ("heap-limit-unset", Info),
             Self::GoIgnoresLimit => ("go-ignores-limit", Warning),
             Self::InjectedEnvStale => ("injected-env-stale", Info),
@@ -95,7 +99,7 @@ impl FindingKind {
     }
 
     /// Every kind.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NoCpuRequest,
         Self::FractionalLimit,
         Self::ParallelismAboveLimit,
@@ -104,6 +108,7 @@ impl FindingKind {
         Self::ThrottledByAncestor,
         Self::ClaimedCpusThrottled,
         Self::LimitTooTightForBursts,
+        Self::LimitNotInForce,
         Self::RequestAboveUse,
         Self::RequestBelowUse,
         Self::MemoryLimitNotRequest,

@@ -33,7 +33,7 @@ pub use frame::{
     Interference, KEPT, NodeFrame, PodName, Rates, Trace,
 };
 pub use measure::Measure;
-pub use patch::{merged, patch_command, pod_patch, pod_patch_command};
+pub use patch::{merged, patch_command, patched_quantity, pod_patch, pod_patch_command};
 pub use pins::{Pin, PinRow, Rejection, Restricted};
 pub use points::{InterferenceTotal, PairSeries, Points, Series};
 pub use runtime::{Language, Runtime};

@@ -40,6 +40,20 @@ fn add(whole: &mut Value, part: &Value) {
     }
 }
 
+/// The quantity of a container that a patch sets, such as `limits`, `cpu`.
+#[must_use]
+pub fn patched_quantity<'a>(
+    patch: &'a Value,
+    container: &str,
+    section: &str,
+    name: &str,
+) -> Option<&'a str> {
+    let pod = &patch["spec"]["template"]["spec"];
+    let lists = [&pod["containers"], &pod["initContainers"]].map(Value::as_array);
+    let found = lists.into_iter().flatten().flatten().find(|one| one["name"] == container)?;
+    found["resources"][section][name].as_str()
+}
+
 /// All changes of a pod's containers as one patch of its workload; `None` without a change.
 #[must_use]
 pub fn pod_patch(pod: &[ContainerReport]) -> Option<Value> {

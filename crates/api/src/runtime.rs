@@ -70,3 +70,25 @@ pub struct Runtime {
     /// Only those settings of the initial environment and command line that affect CPU and memory.
     pub settings: BTreeMap<String, String>,
 }
+
+impl Runtime {
+    /// Whether it is a JVM that sizes its threads and heap by the node instead of the container's
+    /// limits: by `-XX:-UseContainerSupport`, or because it is older than 8u191 or 10 (JDK-8146115).
+    #[must_use]
+    pub fn jvm_ignores_limits(&self) -> bool {
+        let is_off = self.settings.get("UseContainerSupport").is_some_and(|value| value == "false");
+        self.language == Language::Jvm
+            && (is_off || self.version.as_deref().is_some_and(is_jvm_without_containers))
+    }
+}
+
+/// Versions are `1.8.0_181` up to 8, and `9.0.4`, `17.0.15` from 9 on.
+fn is_jvm_without_containers(version: &str) -> bool {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
+        (Some(Ok(1)), Some(Ok(8)), _, update) => update.is_some_and(|n| n.is_ok_and(|n| n < 191)),
+        (Some(Ok(1)), Some(Ok(minor)), ..) => minor < 8,
+        (Some(Ok(9)), ..) => true,
+        _ => false,
+    }
+}

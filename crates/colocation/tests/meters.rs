@@ -203,8 +203,7 @@ fn pair(victim: &str, aggressor: &str, lost: f64, facts: Aggressor) -> Pair {
 #[test]
 fn pairs_have_the_facts_of_the_aggressor() {
     let (mut meter, start) = (PairMeter::default(), start());
-    let spec =
-        SpecRow { kind: ContainerKind::App, pod_requests_cpu: false, pod_limits_memory: false };
+    let spec = SpecRow { kind: ContainerKind::App, ..SpecRow::default() };
     let mut read = |seconds: u64, spec: SpecRow| {
         let pairs = vec![
             interference("a", "b", 200 * seconds),

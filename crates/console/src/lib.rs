@@ -4,6 +4,7 @@
 mod byte_size;
 mod doctor;
 mod failure;
+mod flood;
 mod human_duration;
 pub mod log;
 pub mod output;

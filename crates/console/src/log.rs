@@ -9,6 +9,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::flood::{JsonLines, RateLimit};
 use crate::stderr::Stderr;
 
 /// Format of the log.
@@ -124,12 +125,13 @@ fn module_of(path: &str) -> Result<String, String> {
 
 /// Installs the process-wide subscriber.
 pub fn install(filter: &LogFilter, format: LogFormat) {
-    let lines = tracing_subscriber::fmt::layer().with_writer(|| Stderr).with_ansi(false);
-    let registry = tracing_subscriber::registry().with(filter.targets.clone());
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false);
+    let registry =
+        tracing_subscriber::registry().with(filter.targets.clone()).with(RateLimit::default());
     // A second installation, as in tests that share a process, keeps the first subscriber.
     let _ = match format {
-        LogFormat::Text => registry.with(lines).try_init(),
-        LogFormat::Json => registry.with(lines.json()).try_init(),
+        LogFormat::Text => registry.with(lines.with_writer(|| Stderr)).try_init(),
+        LogFormat::Json => registry.with(lines.with_writer(|| JsonLines).json()).try_init(),
     };
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Maximum number of queued lines.
 const CAPACITY: usize = 1024;
 /// Maximum length of a line, bytes; longer lines are cut.
-const LONGEST: usize = 16 * 1024;
+pub(crate) const LONGEST: usize = 4 * 1024;
 const CUT: &[u8] = "…\n".as_bytes();
 /// Maximum time in a single write at the end: a reader that does not read must not delay the exit.
 const BLOCKED: Duration = Duration::from_millis(200);

@@ -7,7 +7,7 @@ const TITLES = {
   "throttled-by-own-quota": "Throttled by its own limit", "throttled-by-ancestor": "Throttled by a limit above it", "no-cpu-request": "No CPU request",
   "fractional-limit": "Fractional CPU limit", "parallelism-above-limit": "More threads than the limit can supply", "parallelism-below-limit": "Fewer threads than the limit allows",
   "claimed-cpus-throttled": "Claimed CPUs throttled by the pod's limit",
-  "limit-too-tight-for-bursts": "Limit too tight for bursts", "request-above-use": "Request far above use", "request-below-use": "Request far below use",
+  "limit-not-in-force": "Limit not in force", "limit-too-tight-for-bursts": "Limit too tight for bursts", "request-above-use": "Request far above use", "request-below-use": "Request far below use",
   "memory-limit-not-request": "Memory limit and request differ", "no-memory-limit": "No memory limit", "heap-limit-unset": "Heap not bounded", "go-ignores-limit": "Go ignores the CPU limit",
   "injected-env-stale": "Injected variables do not match the limits",
   "noisy-neighbor": "Noisy neighbor", "delays-neighbor": "Delays a neighbor", "kernel-slice-expiry": "Kernel expires slices",

@@ -178,6 +178,8 @@ function findings(pod, state, store) {
       text ? h("p", { class: finding.patch ? "change" : null }, text) : null,
       finding.patch && !pod.patchCommand ? h("pre", { tabindex: "0" }, JSON.stringify(finding.patch, null, 2)) : null));
   }
+  const qos = pod.advice.find((report) => report.qosChange)?.qosChange;
+  if (qos) panel.append(h("p", null, `The changes move the pod to another QoS class: ${qos}.`));
   if (pod.patchCommand) panel.append(command(pod.patchCommand, state));
   const pending = [...new Set(pod.advice.map((report) => report.notEnoughHistory).filter(Boolean))];
   for (const text of pending) panel.append(h("p", { class: "dim" }, text));

@@ -25,7 +25,7 @@ pub use cpu_stat::{CpuStat, CpuacctStat, USER_HZ, USER_TICK_NS};
 pub use cpu_times::CpuTimes;
 pub use error::{ParseError, Result};
 pub use flat::{flat_keyed, parse_i64, parse_u64};
-pub use memory::{NumaStat, limit_bytes, v1_total_inactive_file, v2_inactive_file};
+pub use memory::{MemoryStat, NumaStat, limit_bytes};
 pub use pressure::CpuPressure;
 pub use quota::{Bandwidth, Quota};
 pub use schedstat::TaskSchedstat;

@@ -19,30 +19,51 @@ pub fn limit_bytes(text: &[u8]) -> Result<Option<u64>> {
     }
 }
 
-/// Parses `inactive_file` of v2's `memory.stat`, bytes.
-///
-/// # Errors
-/// Fails for a line that is not `KEY NUMBER`.
-pub fn v2_inactive_file(text: &[u8]) -> Result<Option<u64>> {
-    one_key(text, b"inactive_file")
+/// Parts of a `memory.stat`, bytes, descendants included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryStat {
+    /// Anonymous memory.
+    pub anonymous: Option<u64>,
+    /// Shared memory (tmpfs included): counted as page cache, but never dropped like it.
+    pub shared: Option<u64>,
+    /// Inactive page cache.
+    pub inactive_file: Option<u64>,
 }
 
-/// Parses `total_inactive_file` of v1's `memory.stat` (including descendants), bytes.
-///
-/// # Errors
-/// Fails for a line that is not `KEY NUMBER`.
-pub fn v1_total_inactive_file(text: &[u8]) -> Result<Option<u64>> {
-    one_key(text, b"total_inactive_file")
-}
+impl MemoryStat {
+    /// Parses v2's `memory.stat`.
+    ///
+    /// # Errors
+    /// Fails for a line that is not `KEY NUMBER`.
+    pub fn parse_v2(text: &[u8]) -> Result<Self> {
+        Self::parse(text, [b"anon", b"shmem", b"inactive_file"])
+    }
 
-fn one_key(text: &[u8], wanted: &[u8]) -> Result<Option<u64>> {
-    let mut found = None;
-    flat_keyed("memory.stat", text, |key, value| {
-        if key == wanted {
-            found = Some(value);
-        }
-    })?;
-    Ok(found)
+    /// Parses v1's `memory.stat`, whose sums over descendants begin with `total_`. `rss` is
+    /// anonymous memory there.
+    ///
+    /// # Errors
+    /// Fails for a line that is not `KEY NUMBER`.
+    pub fn parse_v1(text: &[u8]) -> Result<Self> {
+        Self::parse(text, [b"total_rss", b"total_shmem", b"total_inactive_file"])
+    }
+
+    fn parse(text: &[u8], [anonymous, shared, inactive]: [&[u8]; 3]) -> Result<Self> {
+        let mut stat = Self::default();
+        flat_keyed("memory.stat", text, |key, value| match key {
+            _ if key == anonymous => stat.anonymous = Some(value),
+            _ if key == shared => stat.shared = Some(value),
+            _ if key == inactive => stat.inactive_file = Some(value),
+            _ => {}
+        })?;
+        Ok(stat)
+    }
+
+    /// Memory that stays in use when the page cache is dropped: anonymous and shared.
+    #[must_use]
+    pub fn without_page_cache(self) -> Option<u64> {
+        Some(self.anonymous?.saturating_add(self.shared.unwrap_or(0)))
+    }
 }
 
 /// Memory of a cgroup by NUMA node.
@@ -121,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn inactive_file_is_found_or_absent() {
-        assert_eq!(v2_inactive_file(b"anon 1\ninactive_file 4096\n"), Ok(Some(4096)));
-        assert_eq!(
-            v1_total_inactive_file(b"inactive_file 1\ntotal_inactive_file 2\n"),
-            Ok(Some(2))
-        );
-        assert_eq!(v2_inactive_file(b""), Ok(None));
+    fn parts_of_memory_are_found_or_absent() {
+        let v2 = MemoryStat::parse_v2(b"anon 1\nfile 9\nshmem 2\ninactive_file 4096\n").unwrap();
+        assert_eq!((v2.without_page_cache(), v2.inactive_file), (Some(3), Some(4096)));
+        let v1 = b"rss 1\ninactive_file 1\ntotal_rss 5\ntotal_shmem 6\ntotal_inactive_file 2\n";
+        let v1 = MemoryStat::parse_v1(v1).unwrap();
+        assert_eq!((v1.without_page_cache(), v1.inactive_file), (Some(11), Some(2)));
+        assert_eq!(MemoryStat::parse_v2(b""), Ok(MemoryStat::default()));
     }
 
     #[test]

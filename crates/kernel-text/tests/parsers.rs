@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use corpus::within;
 use kernel_text::{
-    Bandwidth, CpuPressure, CpuSet, CpuStat, CpuacctStat, MAX_CPUS, NumaStat, Quota, TaskSchedstat,
-    limit_bytes, parse_i64, parse_u64, v1_total_inactive_file, v2_inactive_file,
+    Bandwidth, CpuPressure, CpuSet, CpuStat, CpuacctStat, MAX_CPUS, MemoryStat, NumaStat, Quota,
+    TaskSchedstat, limit_bytes, parse_i64, parse_u64,
 };
 
 /// Allowance for errors, bytes; they quote up to 80 bytes of a text.
@@ -138,10 +138,17 @@ fn pressure_is_the_last_total_of_each_kind() {
 #[test]
 fn memory_stat_has_the_last_value_of_its_key() {
     check("memory_stat", &[b"inactive_file 1\n", b"total_inactive_file 2\n"], |text| {
-        let found =
-            within(LITTLE, || (v2_inactive_file(text).ok(), v1_total_inactive_file(text).ok()));
-        let of = |key: &[u8]| lines(text).map(|lines| lines.get(key).copied());
-        assert_eq!(found, (of(b"inactive_file"), of(b"total_inactive_file")));
+        let found = within(LITTLE, || {
+            [MemoryStat::parse_v2, MemoryStat::parse_v1].map(|parse| parse(text).ok())
+        });
+        let expected = |[anonymous, shared, inactive]: [&[u8]; 3]| {
+            let lines = lines(text)?;
+            let of = |key: &[u8]| lines.get(key).copied();
+            let (anonymous, shared, inactive_file) = (of(anonymous), of(shared), of(inactive));
+            Some(MemoryStat { anonymous, shared, inactive_file })
+        };
+        let v1: [&[u8]; 3] = [b"total_rss", b"total_shmem", b"total_inactive_file"];
+        assert_eq!(found, [expected([b"anon", b"shmem", b"inactive_file"]), expected(v1)]);
     });
 }
 

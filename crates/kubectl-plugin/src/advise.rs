@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use agent_client::{AdviceFormat, block_on, finding_line, render};
+use agent_client::{AdviceFormat, block_on, finding_line, no_change, qos_change, render};
 use anyhow::Context as _;
 use api::{AdviceReport, ContainerReport, patch_command};
 use console::{Failure, output};
@@ -17,6 +17,7 @@ use crate::{MergedContainer, Resolved, Workload, merged};
 
 /// Advice for a workload.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct WorkloadAdvice<'a> {
     kind: &'a str,
     namespace: &'a str,
@@ -26,6 +27,9 @@ struct WorkloadAdvice<'a> {
     /// Nodes whose agent did not answer.
     missing: usize,
     containers: Vec<MergedContainer>,
+    /// What the changes do to the QoS class of the pods, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    qos_change: Option<String>,
     /// All changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<Value>,
@@ -75,7 +79,8 @@ fn of_workload<'a>(
 ) -> WorkloadAdvice<'a> {
     let (containers, patch) = merged(rows);
     let Workload { kind, namespace, name, .. } = workload;
-    WorkloadAdvice { kind, namespace, name, nodes, missing, containers, patch }
+    let qos_change = qos_change(rows).filter(|_| patch.is_some());
+    WorkloadAdvice { kind, namespace, name, nodes, missing, containers, qos_change, patch }
 }
 
 fn print(advice: &WorkloadAdvice<'_>, format: AdviceFormat) -> Result<String, Failure> {
@@ -106,8 +111,8 @@ fn table(advice: &WorkloadAdvice<'_>) -> String {
             let (seen, of, worst) = (merged.seen.pods, merged.seen.of, &merged.worst_pod);
             let place = format!(" in {seen} of {of}, most in {worst}:");
             let _ = writeln!(text, "  {}", finding_line(finding, &place));
-            if let Some(reason) = finding.no_patch.as_ref().filter(|_| finding.patch.is_none()) {
-                let _ = writeln!(text, "    no change: {reason}");
+            if let Some(reason) = no_change(finding) {
+                let _ = writeln!(text, "    {reason}");
             }
         }
         if container.findings.is_empty() {
@@ -120,6 +125,9 @@ fn table(advice: &WorkloadAdvice<'_>) -> String {
     }
     if advice.containers.is_empty() {
         text.push_str("no agent has seen a container of this target yet\n");
+    }
+    if let Some(change) = &advice.qos_change {
+        let _ = writeln!(text, "{change}");
     }
     let command =
         advice.patch.as_ref().and_then(|patch| patch_command(namespace, kind, name, patch));

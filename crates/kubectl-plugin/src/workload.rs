@@ -169,6 +169,7 @@ mod tests {
             not_enough_history: None,
             memory: None,
             injected: Vec::new(),
+            qos_change: None,
             findings,
         }
     }

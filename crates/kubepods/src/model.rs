@@ -115,12 +115,25 @@ impl Phase {
 pub struct Resources {
     /// `requests.cpu`, millicores.
     pub cpu_request_millis: Option<u64>,
-    /// `limits.cpu`, millicores.
+    /// `limits.cpu`, millicores; never 0, which is no limit.
     pub cpu_limit_millis: Option<u64>,
     /// `requests.memory`, bytes.
     pub memory_request_bytes: Option<u64>,
-    /// `limits.memory`, bytes.
+    /// `limits.memory`, bytes; never 0, which is no limit.
     pub memory_limit_bytes: Option<u64>,
+}
+
+impl Resources {
+    /// Whether CPU and memory have limits that equal the requests: if all containers of a pod do,
+    /// its QoS class is Guaranteed. A request that is not set equals the limit.
+    #[must_use]
+    pub fn is_guaranteed(&self) -> bool {
+        let is_equal = |limit: Option<u64>, request: Option<u64>| {
+            limit.is_some() && request.is_none_or(|request| Some(request) == limit)
+        };
+        is_equal(self.cpu_limit_millis, self.cpu_request_millis)
+            && is_equal(self.memory_limit_bytes, self.memory_request_bytes)
+    }
 }
 
 /// Status of an in-place resize: `status.resize` up to 1.32, the conditions `PodResizePending` and

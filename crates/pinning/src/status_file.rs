@@ -21,29 +21,42 @@ struct Status {
     /// An agent of an earlier boot cannot have removed its file.
     boot_id: Option<String>,
     not_in_effect: String,
+    /// Pods that would have CPUs of their own.
+    #[serde(default)]
+    planned: Vec<String>,
 }
 
-/// Reason for which the running agent does not write cpusets; `None` if it does, or if no agent
-/// runs.
+/// Reason for which the running agent does not write cpusets, and its plan; `None` if it does write
+/// them, or if no agent runs.
 ///
 /// # Errors
 /// A file that cannot be read or is damaged.
 pub fn not_in_effect(state_dir: &Path, proc_root: &Path) -> Result<Option<String>> {
     let status = FILE.read_of_this_boot(state_dir, proc_root, |status: &Status| &status.boot_id)?;
-    Ok(status.map(|status| status.not_in_effect))
+    let text = |Status { not_in_effect, planned, .. }| match &planned[..] {
+        [] => not_in_effect,
+        pods => format!("{not_in_effect}; planned: {}", pods.join(", ")),
+    };
+    Ok(status.map(text))
 }
 
-/// Writes the status, unless there is no state directory: an agent that only observes does not
-/// create it.
+/// Writes the status and the plan, unless there is no state directory: an agent that only observes
+/// does not create it.
 ///
 /// # Errors
 /// A state directory that cannot be written.
-pub(crate) fn write(status: &PinningStatus, state_dir: &Path, proc_root: &Path) -> Result<()> {
+pub(crate) fn write(
+    status: &PinningStatus,
+    planned: &[String],
+    state_dir: &Path,
+    proc_root: &Path,
+) -> Result<()> {
     let PinningStatus::Observing(reason) = status else { return remove(state_dir) };
     if !state_dir.exists() {
         return Ok(());
     }
-    let status = Status { boot_id: node::boot_id(proc_root), not_in_effect: reason.clone() };
+    let (boot_id, planned) = (node::boot_id(proc_root), planned.to_vec());
+    let status = Status { boot_id, not_in_effect: reason.clone(), planned };
     FILE.write(state_dir, &status)
 }
 
@@ -64,13 +77,20 @@ mod tests {
         let (place, proc_root) = (tempfile::tempdir().unwrap(), Path::new("/proc"));
         let observing = PinningStatus::Observing("an obstacle".to_owned());
         let missing = place.path().join("state");
-        write(&observing, &missing, proc_root).unwrap();
+        let write = |status, planned: &[&str], place: &Path| {
+            let planned: Vec<String> = planned.iter().map(|&pod| pod.to_owned()).collect();
+            write(status, &planned, place, proc_root).unwrap();
+        };
+        write(&observing, &[], &missing);
         assert!(!missing.exists());
         let read = |proc_root| not_in_effect(place.path(), proc_root).unwrap();
-        write(&observing, place.path(), proc_root).unwrap();
+        write(&observing, &[], place.path());
         assert_eq!(read(proc_root).as_deref(), Some("an obstacle"));
         assert_eq!(read(Path::new("/nowhere")), None, "another boot");
-        write(&PinningStatus::Enforcing, place.path(), proc_root).unwrap();
+        write(&observing, &["shop/web LSE 0-1", "shop/db LSR 2"], place.path());
+        let text = "an obstacle; planned: shop/web LSE 0-1, shop/db LSR 2";
+        assert_eq!(read(proc_root).as_deref(), Some(text));
+        write(&PinningStatus::Enforcing, &[], place.path());
         assert_eq!(read(proc_root), None);
         std::fs::write(FILE.path(place.path()), "text").unwrap();
         let error = not_in_effect(place.path(), proc_root).unwrap_err().to_string();

@@ -166,6 +166,20 @@ fn observe_mode_plans_and_leaves_no_file_behind() {
 }
 
 #[test]
+fn observe_mode_shows_its_plan_in_an_existing_state_directory() {
+    let files = Files::new();
+    let pods = [files.pod("web", "LSE", 2000), files.pod("db", "LSR", 1000)];
+    let mut pinner = files.pinner(none());
+    fs::create_dir_all(files.path("state")).unwrap();
+    pass(&mut pinner, &pods);
+    let shown = || pinning::not_in_effect(&files.path("state"), &files.path("proc")).unwrap();
+    let plan = "--pinning=observe; planned: shop/db LSR 2, shop/web LSE 0-1";
+    assert_eq!(shown().as_deref(), Some(plan));
+    pass(&mut pinner, &pods[..1]);
+    assert_eq!(shown().as_deref(), Some("--pinning=observe; planned: shop/web LSE 0-1"));
+}
+
+#[test]
 fn an_unplugged_cpu_is_replaced_at_the_next_pass() {
     let files = Files::new();
     let pods = [files.pod("web", "LSE", 2000)];

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use cgroupfs::bounded;
 
+use crate::{go, node};
+
 /// The only variables that are read. They are not used for secrets.
 pub const ALLOWED: [&str; 16] = [
     "DOTNET_GCHeapHardLimit",
@@ -19,7 +21,8 @@ pub const ALLOWED: [&str; 16] = [
     "RAYON_NUM_THREADS",
     "TOKIO_WORKER_THREADS",
     "UV_THREADPOOL_SIZE",
-    // Only the flags of `jvm::flags` are kept from these.
+    // Only known keys are kept from GODEBUG and NODE_OPTIONS (`keep_known`), and only the flags of
+    // `jvm::flags` from these.
     "JAVA_TOOL_OPTIONS",
     "JDK_JAVA_OPTIONS",
     "_JAVA_OPTIONS",
@@ -46,6 +49,22 @@ pub(crate) fn allowed(environ: &[u8]) -> BTreeMap<String, String> {
         kept.insert(name.to_owned(), value.to_owned());
     }
     kept
+}
+
+/// Removes all but the known keys of variables that have many: a container's owner may write
+/// anything there.
+pub(crate) fn keep_known(settings: &mut BTreeMap<String, String>) {
+    type Kept = fn(&str) -> String;
+    let known: [(&str, Kept); 2] =
+        [("GODEBUG", go::kept_godebug), ("NODE_OPTIONS", node::kept_options)];
+    for (name, kept) in known {
+        if let Some(value) = settings.get_mut(name) {
+            *value = kept(value);
+        }
+        if settings.get(name).is_some_and(String::is_empty) {
+            settings.remove(name);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,13 +9,29 @@ use crate::version;
 
 /// Flags that affect CPU and heap: (name of the setting, text before the value). `-Xmx` is short
 /// for `-XX:MaxHeapSize=`. A file of arguments (java(1)) may contain any of them, but is not read.
-const FLAGS: [(&str, &str); 6] = [
+const FLAGS: [(&str, &str); 7] = [
     ("ActiveProcessorCount", "-XX:ActiveProcessorCount="),
     ("MaxRAMPercentage", "-XX:MaxRAMPercentage="),
     ("MaxRAMFraction", "-XX:MaxRAMFraction="),
     ("Xmx", "-Xmx"),
+    // The launcher's old name of it (java.c, `ParseArguments`).
+    ("Xmx", "-mx"),
     ("Xmx", "-XX:MaxHeapSize="),
     ("@file", "@"),
+];
+
+/// A switch that hides the container's limits from the JVM: (name, on, off).
+const SWITCH: (&str, &str, &str) =
+    ("UseContainerSupport", "-XX:+UseContainerSupport", "-XX:-UseContainerSupport");
+
+/// Names of the settings.
+pub(crate) const SETTINGS: [&str; 6] = [
+    "ActiveProcessorCount",
+    "MaxRAMPercentage",
+    "MaxRAMFraction",
+    "UseContainerSupport",
+    "Xmx",
+    "@file",
 ];
 
 /// Variables with flags that are parsed before or after the command line; the last of equal flags
@@ -47,6 +63,10 @@ pub(crate) fn flags<'a>(
             if let Some(value) = word.strip_prefix(prefix) {
                 settings.insert(name.to_owned(), value.to_owned());
             }
+        }
+        let (name, on, off) = SWITCH;
+        if word == on || word == off {
+            settings.insert(name.to_owned(), (word == on).to_string());
         }
     }
 }
@@ -94,6 +114,20 @@ mod tests {
             flags(options(&words(line)), &mut settings);
             assert_eq!(settings, [("Xmx".to_owned(), "1g".to_owned())].into(), "{line}");
         }
+    }
+
+    #[test]
+    fn old_names_and_switches_are_known() {
+        let of = |line: &str| {
+            let mut settings = BTreeMap::new();
+            flags(options(&words(line)), &mut settings);
+            settings.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        };
+        assert_eq!(of("-mx512m Main"), ["Xmx=512m"]);
+        assert_eq!(of("-XX:-UseContainerSupport Main"), ["UseContainerSupport=false"]);
+        let both = "-XX:-UseContainerSupport -XX:+UseContainerSupport Main";
+        assert_eq!(of(both), ["UseContainerSupport=true"], "the last one wins");
+        assert!(of("-XX:-UseContainerSupportX Main").is_empty());
     }
 
     #[test]

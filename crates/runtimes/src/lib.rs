@@ -13,6 +13,7 @@ mod executable;
 mod go;
 mod jvm;
 mod look;
+mod node;
 mod parallelism;
 #[cfg(test)]
 mod parsers;

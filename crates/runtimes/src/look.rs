@@ -90,6 +90,7 @@ fn runtime(process: &Process, executable: Executable, machine: Machine) -> Runti
         settings: environment::allowed(&environ),
         ..Runtime::default()
     };
+    environment::keep_known(&mut runtime.settings);
     if runtime.language == Language::Jvm {
         jvm_settings(process, &mut runtime.settings);
     }
@@ -120,9 +121,7 @@ fn jvm_settings(process: &Process, settings: &mut BTreeMap<String, String>) {
 fn keep_own(runtime: &mut Runtime) {
     let own: &[&str] = match runtime.language {
         Language::Go => &["GO"],
-        Language::Jvm => {
-            &["ActiveProcessorCount", "MaxRAMPercentage", "MaxRAMFraction", "Xmx", "@file"]
-        }
+        Language::Jvm => &jvm::SETTINGS,
         Language::Nodejs => &["UV_", "NODE_"],
         Language::Dotnet => &["DOTNET_"],
         Language::Python => &["OMP_", "OPENBLAS_", "MKL_"],

@@ -37,9 +37,12 @@ pub(crate) fn parallelism(runtime: &Runtime, traits: Traits<'_>, machine: Machin
         Language::Go => {
             setting(runtime, &["GOMAXPROCS"]).or_else(|| go(runtime, traits.godebug, machine))
         }
-        Language::Jvm => {
-            setting(runtime, &["ActiveProcessorCount"]).or_else(|| by_limit(machine, 1))
-        }
+        Language::Jvm => setting(runtime, &["ActiveProcessorCount"]).or_else(|| {
+            match runtime.jvm_ignores_limits() {
+                true => machine.cpus.map(|cpus| (cpus, CPUS.to_owned())),
+                false => by_limit(machine, 1),
+            }
+        }),
         Language::Dotnet => setting(runtime, &["DOTNET_PROCESSOR_COUNT"])
             .or_else(|| by_limit(machine.at_start(), 1)),
         Language::Python => {
@@ -212,6 +215,9 @@ mod tests {
             Some(3)
         );
         assert_eq!(threads(&runtime(Language::Jvm, "", &[]), Some(1.5)), Some(2));
+        let off = runtime(Language::Jvm, "17.0.15", &[("UseContainerSupport", "false")]);
+        assert_eq!(threads(&off, Some(1.5)), Some(16), "the CPUs instead of the limit");
+        assert_eq!(threads(&runtime(Language::Jvm, "1.8.0_181", &[]), Some(1.5)), Some(16));
         assert_eq!(threads(&runtime(Language::Nodejs, "", &[]), Some(4.0)), Some(1));
         assert_eq!(
             threads(&runtime(Language::Python, "", &[("MKL_NUM_THREADS", "6")]), None),

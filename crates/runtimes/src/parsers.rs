@@ -202,7 +202,8 @@ fn flags_of_a_jvm_are_words_before_its_main_class() {
         let mut settings = BTreeMap::new();
         within(4096 + 4 * bytes.len(), || jvm::flags(jvm::options(&words), &mut settings));
         for (name, value) in settings {
-            let flag = |word: &String| word.starts_with(['-', '@']) && word.ends_with(&value);
+            let is_end = |word: &String| word.ends_with(&value) || word.ends_with(&name);
+            let flag = |word: &String| word.starts_with(['-', '@']) && is_end(word);
             assert!(words.iter().any(flag), "{name}={value}");
         }
     });

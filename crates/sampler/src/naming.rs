@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use kubepods::model::{Container, Owner, Pod};
+use kubepods::model::{Container, ContainerKind, Owner, Pod, Resources};
 use kubepods::path::QosClass;
 use kubepods::{Lookup, PodIndex};
 use snapshot::{ContainerIdentity, PodIdentity, SpecRow, labels};
@@ -214,11 +214,30 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
         identity,
         request_cores: resources.cpu_request_millis.map(|millis| millis as f64 / 1000.0),
         memory_request_bytes: resources.memory_request_bytes,
-        spec: SpecRow {
-            kind: container.kind,
-            pod_requests_cpu: pod.resources.cpu_request_millis.is_some(),
-            pod_limits_memory: pod.resources.memory_limit_bytes.is_some(),
-        },
+        spec: spec(pod, container),
+    }
+}
+
+fn spec(pod: &Pod, container: &Container) -> SpecRow {
+    let differs = |actual: Option<Resources>, desired: Resources| {
+        actual.is_some_and(|actual| actual.cpu_limit_millis != desired.cpu_limit_millis)
+    };
+    let count = |has: fn(&Resources) -> bool| {
+        let lasting = pod.containers.iter().filter(|one| one.kind != ContainerKind::Ephemeral);
+        lasting.filter(|one| has(&one.resources)).count() as u32
+    };
+    SpecRow {
+        kind: container.kind,
+        resources: container.resources,
+        pod: pod.resources,
+        is_resizing: pod.resize.is_some()
+            || differs(container.actual_resources, container.resources)
+            || differs(pod.actual_resources, pod.resources),
+        containers: count(|_| true),
+        guaranteed: count(Resources::is_guaranteed),
+        memory_limits: count(|resources| resources.memory_limit_bytes.is_some()),
+        pod_requests_cpu: pod.resources.cpu_request_millis.is_some(),
+        pod_limits_memory: pod.resources.memory_limit_bytes.is_some(),
     }
 }
 
@@ -285,7 +304,7 @@ mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
 
-    use kubepods::model::{ContainerKind, ContainerState, Resources};
+    use kubepods::model::ContainerState;
     use kubepods::path::{Driver, QosClass};
 
     use super::*;
@@ -302,17 +321,40 @@ mod tests {
     #[test]
     fn spec_row_has_container_kind_and_pod_level_resources() {
         let sidecar = Container { kind: ContainerKind::Sidecar, ..Container::default() };
-        let spec = |resources| known(&Pod { resources, ..Pod::default() }, &sidecar, &key()).spec;
-        let none = SpecRow {
-            kind: ContainerKind::Sidecar,
-            pod_requests_cpu: false,
-            pod_limits_memory: false,
+        let spec = |resources| {
+            let found = known(&Pod { resources, ..Pod::default() }, &sidecar, &key()).spec;
+            SpecRow { pod: Resources::default(), ..found }
         };
+        let none = SpecRow { kind: ContainerKind::Sidecar, ..SpecRow::default() };
         assert_eq!(spec(Resources::default()), none);
         let cpu = Resources { cpu_request_millis: Some(500), ..Resources::default() };
         assert_eq!(spec(cpu), SpecRow { pod_requests_cpu: true, ..none });
         let memory = Resources { memory_limit_bytes: Some(1 << 30), ..Resources::default() };
         assert_eq!(spec(memory), SpecRow { pod_limits_memory: true, ..none });
+    }
+
+    #[test]
+    fn spec_row_counts_the_containers_of_the_pod_and_sees_a_resize() {
+        let equal = Resources {
+            cpu_limit_millis: Some(500),
+            cpu_request_millis: Some(500),
+            memory_limit_bytes: Some(1 << 20),
+            memory_request_bytes: None,
+        };
+        let of = |kind, resources| Container { kind, resources, ..Container::default() };
+        let app = of(ContainerKind::App, equal);
+        let others = [
+            of(ContainerKind::Init, Resources { cpu_request_millis: Some(100), ..equal }),
+            of(ContainerKind::Ephemeral, Resources::default()),
+        ];
+        let containers = [vec![app.clone()], others.to_vec()].concat();
+        let pod = Pod { containers, ..Pod::default() };
+        let found = spec(&pod, &app);
+        assert_eq!((found.containers, found.guaranteed, found.memory_limits), (2, 1, 2));
+        assert!(found.resources == equal && !found.is_resizing);
+        let smaller = Resources { cpu_limit_millis: Some(200), ..equal };
+        let resizing = Container { actual_resources: Some(smaller), ..app };
+        assert!(spec(&pod, &resizing).is_resizing);
     }
 
     /// A pod whose only container is listed as running under the id `old`.

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use kernel_text::{
-    CgroupVersion, CpuPressure, CpuSet, NumaStat, limit_bytes, parse_u64, v1_total_inactive_file,
-    v2_inactive_file,
+    CgroupVersion, CpuPressure, CpuSet, MemoryStat, NumaStat, limit_bytes, parse_u64,
 };
 use snapshot::{ContainerRow, CpusetRow, Limit};
 
@@ -20,8 +19,8 @@ use crate::series::add;
 pub(crate) struct SlowReading {
     pressure: Value<CpuPressure>,
     memory_bytes: Value<u64>,
-    /// Inactive page cache, a part of `memory_bytes`.
-    inactive_bytes: Value<Option<u64>>,
+    /// Parts of `memory_bytes`.
+    memory: Value<MemoryStat>,
     limit_bytes: Value<Option<u64>>,
     numa_read: Value<()>,
     numa: NumaStat,
@@ -37,8 +36,8 @@ impl SlowReading {
         self.memory_bytes =
             reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
         let v1 = reader.dir.hierarchy.version == CgroupVersion::V1;
-        let inactive = if v1 { v1_total_inactive_file } else { v2_inactive_file };
-        self.inactive_bytes = reader.get(FileId::MemoryStat, inactive);
+        let parse = if v1 { MemoryStat::parse_v1 } else { MemoryStat::parse_v2 };
+        self.memory = reader.get(FileId::MemoryStat, parse);
         self.limit_bytes = reader.get(FileId::MemoryLimit, limit_bytes);
         self.read_numa(reader, v1);
         self.read_cpuset(reader);
@@ -74,13 +73,15 @@ impl SlowReading {
             add(&mut row.pressure_waiting_ns, some);
             add(&mut row.pressure_stalled_ns, full);
         }
-        match (self.memory_bytes, self.inactive_bytes) {
+        match (self.memory_bytes, self.memory) {
             (Value::Failed, _) | (_, Value::Failed) => {}
-            (Value::Read(used), Value::Read(Some(inactive))) => {
-                row.memory_working_set_bytes = Some(used.saturating_sub(inactive));
+            (Value::Read(used), Value::Read(parts)) => {
+                // The working set is unknown without memory.stat: usage alone is another quantity.
+                row.memory_working_set_bytes =
+                    parts.inactive_file.map(|inactive| used.saturating_sub(inactive));
+                row.memory_live_bytes = parts.without_page_cache();
             }
-            // The working set is unknown without memory.stat: usage alone is another quantity.
-            _ => row.memory_working_set_bytes = None,
+            _ => (row.memory_working_set_bytes, row.memory_live_bytes) = (None, None),
         }
         match self.limit_bytes {
             Value::Failed | Value::NotRead => {}

@@ -66,6 +66,7 @@ fn an_idle_containers_memory_is_at_most_a_minute_old() {
             Some(8096),
             "every {millis} ms"
         );
+        assert_eq!(node.latest().containers[0].memory_live_bytes, Some(3), "anon and shmem");
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use kernel_text::{Bandwidth, CpuPlace, WeightRule, request_shares};
-use kubepods::model::{ContainerKind, Owner};
+use kubepods::model::{ContainerKind, Owner, Resources};
 
 use crate::labels;
 use crate::limit::{CpuLimit, Limit};
@@ -234,6 +234,8 @@ pub struct ContainerRow {
     pub runnable_threads: Option<u64>,
     /// Memory in use minus inactive file pages, bytes.
     pub memory_working_set_bytes: Option<u64>,
+    /// Anonymous and shared memory, bytes: what stays in use when the page cache is dropped.
+    pub memory_live_bytes: Option<u64>,
     /// Memory limit, bytes.
     pub memory_limit_bytes: Limit<u64>,
     /// Memory request of the pod spec, bytes.
@@ -267,11 +269,23 @@ impl Threads {
     }
 }
 
-/// Position of a container in its pod's spec, and the pod-level resources (`spec.resources`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Position of a container in its pod's spec, and resources there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpecRow {
     /// The list of the spec that contains it.
     pub kind: ContainerKind,
+    /// Resources of the container.
+    pub resources: Resources,
+    /// Resources of the pod itself (`spec.resources`).
+    pub pod: Resources,
+    /// Whether limits in the kernel may differ from the spec's, because a resize is not complete.
+    pub is_resizing: bool,
+    /// Number of containers of the pod, without ephemeral ones.
+    pub containers: u32,
+    /// Those of `containers` whose CPU and memory limits equal their requests.
+    pub guaranteed: u32,
+    /// Those of `containers` with a memory limit.
+    pub memory_limits: u32,
     /// Whether the pod itself has a CPU request.
     pub pod_requests_cpu: bool,
     /// Whether the pod itself has a memory limit.
@@ -406,6 +420,14 @@ pub struct NodeRow {
     pub kernel: KernelInfo,
     /// Optional features and their state.
     pub features: Vec<FeatureState>,
+}
+
+impl NodeRow {
+    /// Number of online CPUs.
+    #[must_use]
+    pub fn online_cpus(&self) -> Option<u32> {
+        self.cpus.iter().find(|(state, _)| *state == "online").map(|&(_, cpus)| cpus)
+    }
 }
 
 /// The kernel and its cgroups.

@@ -1,10 +1,11 @@
 use analysis::{READ_EVERY_NS, READINGS, findings};
 use api::{FindingKind, Runtime};
-use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Threads};
+use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, SpecRow, Threads};
 
 use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
+const NODE: NodeFacts<'_> = NodeFacts { after_seconds: 300, cpus: Some(8), lost: None };
 
 /// Facts after ten minutes with this gain per second.
 fn after_ten_minutes(gain: &ContainerRow) -> Facts {
@@ -21,8 +22,8 @@ fn after_ten_minutes(gain: &ContainerRow) -> Facts {
         }),
         ..gain.clone()
     };
-    (0..=600).for_each(|seconds| subject.observe(&at(seconds), SECOND_NS, 300));
-    subject.facts(&at(600), "6.12.1")
+    (0..=600).for_each(|seconds| subject.observe(&at(seconds), SECOND_NS, NODE));
+    subject.facts(&at(600), &NodeRow::default())
 }
 
 /// A busy thread, throttled for four fifths of the time by an ancestor's quota.
@@ -89,13 +90,13 @@ fn throttling_under_an_old_limit_does_not_count_for_a_new_one() {
             ..ContainerRow::default()
         }
     };
-    (0..=600).for_each(|second| subject.observe(&at(second, second * 5, 20_000), SECOND_NS, 300));
+    (0..=600).for_each(|second| subject.observe(&at(second, second * 5, 20_000), SECOND_NS, NODE));
     assert!(has(
-        &subject.facts(&at(600, 3000, 20_000), "6.12.1"),
+        &subject.facts(&at(600, 3000, 20_000), &NodeRow::default()),
         FindingKind::ThrottledByOwnQuota
     ));
-    (601..=660).for_each(|second| subject.observe(&at(second, 3000, 100_000), SECOND_NS, 300));
-    let facts = subject.facts(&at(660, 3000, 100_000), "6.12.1");
+    (601..=660).for_each(|second| subject.observe(&at(second, 3000, 100_000), SECOND_NS, NODE));
+    let facts = subject.facts(&at(660, 3000, 100_000), &NodeRow::default());
     assert!(!has(&facts, FindingKind::ThrottledByOwnQuota), "{facts:?}");
 }
 
@@ -108,10 +109,16 @@ fn a_raised_limit_above_it_is_not_blamed_either() {
         cpu_limit: Limit::Limited(CpuLimit { cores, period_usec: 100_000 }),
         ..ContainerRow::default()
     };
-    (0..=600).for_each(|second| subject.observe(&at(second, second, 0.2), SECOND_NS, 300));
-    assert!(has(&subject.facts(&at(600, 600, 0.2), "6.12.1"), FindingKind::ThrottledByAncestor));
-    (601..=660).for_each(|second| subject.observe(&at(second, 600, 1.0), SECOND_NS, 300));
-    assert!(!has(&subject.facts(&at(660, 600, 1.0), "6.12.1"), FindingKind::ThrottledByAncestor));
+    (0..=600).for_each(|second| subject.observe(&at(second, second, 0.2), SECOND_NS, NODE));
+    assert!(has(
+        &subject.facts(&at(600, 600, 0.2), &NodeRow::default()),
+        FindingKind::ThrottledByAncestor
+    ));
+    (601..=660).for_each(|second| subject.observe(&at(second, 600, 1.0), SECOND_NS, NODE));
+    assert!(!has(
+        &subject.facts(&at(660, 600, 1.0), &NodeRow::default()),
+        FindingKind::ThrottledByAncestor
+    ));
 }
 
 /// Whether threads that wait for each other cause the finding, given the trace's wait for other
@@ -129,8 +136,8 @@ fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
         }
     };
     let mut subject = ContainerHistory::default();
-    (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, 300));
-    has(&subject.facts(&row(600), "6.12.1"), FindingKind::NoisyNeighbor)
+    (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, NODE));
+    has(&subject.facts(&row(600), &NodeRow::default()), FindingKind::NoisyNeighbor)
 }
 
 #[test]
@@ -149,8 +156,8 @@ fn unknown_threads_at(unknown: u64) -> bool {
         ..ContainerRow::default()
     };
     let mut history = ContainerHistory::default();
-    (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, 300));
-    has(&history.facts(&row(600), "6.12.1"), FindingKind::NoisyNeighbor)
+    (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, NODE));
+    has(&history.facts(&row(600), &NodeRow::default()), FindingKind::NoisyNeighbor)
 }
 
 #[test]
@@ -172,8 +179,8 @@ fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
         }
     };
     let mut history = ContainerHistory::default();
-    (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, 300));
-    assert!(!has(&history.facts(&row(600), "6.12.1"), FindingKind::NoisyNeighbor));
+    (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, NODE));
+    assert!(!has(&history.facts(&row(600), &NodeRow::default()), FindingKind::NoisyNeighbor));
 }
 
 /// A container without a limit that uses a twentieth of a core.
@@ -204,7 +211,7 @@ fn is_used(throttled_in: Option<u64>) -> bool {
             assert_eq!(subject.untraced_for().is_some(), throttled_in != Some(9));
             subject.learn(trace());
         }
-        subject.observe(&row(second, throttled_ns(second)), SECOND_NS, 300);
+        subject.observe(&row(second, throttled_ns(second)), SECOND_NS, NODE);
     }
     // Windows of 50 ms: under 0.05 cores all ten periods may be throttled, unless a trace shows
     // otherwise.
@@ -243,12 +250,126 @@ fn a_go_program_shows_whether_it_follows_its_limit() {
 #[test]
 fn the_live_set_is_shown_after_ten_minutes() {
     let mut subject = ContainerHistory::default();
-    let row = |bytes| ContainerRow { memory_working_set_bytes: Some(bytes), ..row(0, 0) };
+    let row = |bytes| ContainerRow { memory_live_bytes: Some(bytes), ..row(0, 0) };
     let mut after = |windows: u64, bytes| {
-        (0..windows).for_each(|_| subject.observe(&row(bytes), SECOND_NS, 300));
+        (0..windows).for_each(|_| subject.observe(&row(bytes), SECOND_NS, NODE));
         subject.shown().live_set_bytes
     };
     assert_eq!(after(1, 900), None, "the first reading only starts a window");
     assert_eq!(after(599, 900), None, "it may be garbage");
     assert_eq!(after(1, 100), Some(100));
+}
+
+/// A container of 256 MiB with 225 MiB of page cache that is used again and again.
+#[test]
+fn page_cache_is_no_part_of_the_live_set() {
+    const MIB: u64 = 1 << 20;
+    let row = ContainerRow {
+        memory_working_set_bytes: Some(245 * MIB),
+        memory_live_bytes: Some(20 * MIB),
+        memory_limit_bytes: Limit::Limited(256 * MIB),
+        ..row(0, 0)
+    };
+    let mut subject = ContainerHistory::default();
+    (0..=600).for_each(|_| subject.observe(&row, SECOND_NS, NODE));
+    let memory = subject.facts(&row, &NodeRow::default()).memory.unwrap();
+    assert_eq!(memory.soft_limit_bytes, Some(256 * MIB * 7 / 10));
+    assert_eq!(subject.shown().live_set_bytes, Some(20 * MIB));
+    let unknown = ContainerRow { memory_live_bytes: None, ..row };
+    assert!(ContainerHistory::default().facts(&unknown, &NodeRow::default()).memory.is_none());
+}
+
+/// A service that needs 0.8 cores and gets a tenth of that beside its neighbors.
+#[test]
+fn a_request_counts_what_a_starved_container_lost() {
+    let row = |seconds: u64| {
+        let neighbor_ns = seconds * SECOND_NS * 72 / 100;
+        let waits = ContainerWaits { neighbor_ns, ..ContainerWaits::default() };
+        ContainerRow {
+            usage_ns: Some(seconds * SECOND_NS * 8 / 100),
+            request_cores: Some(0.01),
+            waits: Some(Arc::new(waits)),
+            spec: Some(SpecRow::default()),
+            ..ContainerRow::default()
+        }
+    };
+    let mut subject = ContainerHistory::default();
+    (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, NODE));
+    let facts = subject.facts(&row(600), &NodeRow::default());
+    let needs = facts.cpu.request_cores.unwrap();
+    assert!((0.8..0.95).contains(&needs), "{needs}");
+    let lost = facts.lost_cores.unwrap();
+    assert!((lost - 0.72).abs() < 0.001, "{lost}");
+    let limit = facts.cpu.limit.unwrap();
+    assert!(limit.cores < 0.2, "waits are no use of a quota: {limit:?}");
+}
+
+#[test]
+fn figures_are_at_most_the_nodes_cpus() {
+    let row = |seconds: u64| ContainerRow {
+        usage_ns: Some(seconds * SECOND_NS * 2),
+        ..ContainerRow::default()
+    };
+    let mut subject = ContainerHistory::default();
+    let node = NodeFacts { cpus: Some(2), ..NODE };
+    (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, node));
+    let cpu = subject.facts(&row(600), &NodeRow::default()).cpu;
+    assert_eq!((cpu.request_cores, cpu.most_cores), (Some(2.0), Some(2.0)));
+    let mut crowded = ContainerHistory::default();
+    let above = |seconds| ContainerRow {
+        throttled_ancestor_ns: Some(seconds * SECOND_NS * 6),
+        ..row(seconds)
+    };
+    (0..=600).for_each(|seconds| crowded.observe(&above(seconds), SECOND_NS, node));
+    let limit = crowded.facts(&above(600), &NodeRow::default()).cpu.limit.unwrap();
+    assert!(limit.cores <= 2.0 && !limit.is_lower_bound, "{limit:?}");
+}
+
+/// A container that is throttled in the first `throttled` seconds of its life.
+fn throttled_for(throttled: u64, is_new: bool) -> Facts {
+    let bandwidth = Bandwidth { quota: Quota::Usec(20_000), period_usec: 100_000 };
+    let row = |seconds: u64| ContainerRow {
+        usage_ns: Some(seconds * SECOND_NS / 10),
+        cfs: Some(CfsTotals {
+            periods: seconds * 10,
+            throttled_periods: seconds.min(throttled) * 9,
+            ..CfsTotals::default()
+        }),
+        bandwidth: Some(bandwidth),
+        cpu_limit: Limit::of(bandwidth),
+        ..ContainerRow::default()
+    };
+    let mut subject =
+        if is_new { ContainerHistory::of_a_start() } else { ContainerHistory::default() };
+    (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, NODE));
+    subject.facts(&row(600), &NodeRow::default())
+}
+
+#[test]
+fn throttling_in_the_first_minute_only_is_told_apart() {
+    assert!(throttled_for(50, true).is_throttled_at_start_only);
+    assert!(has(&throttled_for(50, true), FindingKind::ThrottledByOwnQuota));
+    assert!(!throttled_for(120, true).is_throttled_at_start_only);
+    assert!(!throttled_for(50, false).is_throttled_at_start_only, "its start is unknown");
+    assert!(!throttled_for(0, true).is_throttled_at_start_only);
+}
+
+#[test]
+fn another_life_has_another_first_minute() {
+    let mut startup = Startup::default();
+    let window = |throttled| Window {
+        periods: Some(10),
+        throttled_periods: Some(throttled),
+        length_ns: SECOND_NS,
+        ..Window::default()
+    };
+    let mut lives = |id: &str, throttled| {
+        for second in 0..200 {
+            startup.follow(id);
+            startup.add(&window(if second < 60 { throttled } else { 0 }));
+        }
+        startup.is_throttled_only_then()
+    };
+    assert!(!lives("a", 0), "older than the agent");
+    assert!(lives("b", 9));
 }

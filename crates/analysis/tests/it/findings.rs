@@ -79,7 +79,14 @@ fn cases() -> Vec<(FindingKind, Change)> {
         (FindingKind::RequestAboveUse, |facts| facts.request_cores = Some(2.0)),
         (FindingKind::RequestBelowUse, |facts| facts.request_cores = Some(0.4)),
         (FindingKind::MemoryLimitNotRequest, |facts| facts.memory_request = Some(GIB / 2)),
-        (FindingKind::NoMemoryLimit, |facts| facts.memory_limit = Limit::Unlimited),
+        (FindingKind::NoMemoryLimit, |facts| {
+            facts.memory_limit = Limit::Unlimited;
+            facts.spec = Some(Spec { has_memory_limits: true, ..Spec::default() });
+        }),
+        (FindingKind::LimitNotInForce, |facts| {
+            facts.spec = Some(Spec { limit_cores: facts.limit_cores, ..Spec::default() });
+            (facts.limit_cores, facts.own_limit_cores, facts.has_no_quota) = (None, None, true);
+        }),
         (FindingKind::HeapLimitUnset, |facts| facts.runtime = Some(go("go1.25.1", Some(2), &[]))),
         (FindingKind::GoIgnoresLimit, |facts| {
             facts.runtime = Some(go("go1.24.9", None, &[("GOMEMLIMIT", "700MiB")]));
@@ -144,12 +151,17 @@ fn missing_facts_cause_only_findings_about_their_absence() {
     assert_eq!(kinds(&Facts::default()), []);
     let known =
         Facts { spec: Some(Spec::default()), memory_limit: Limit::Unlimited, ..Facts::default() };
-    assert_eq!(kinds(&known), [FindingKind::NoCpuRequest, FindingKind::NoMemoryLimit]);
+    assert_eq!(kinds(&known), [FindingKind::NoCpuRequest], "no container has a memory limit");
 }
 
 #[test]
 fn pod_level_resources_count_for_every_container() {
-    let of_the_pod = Spec { pod_requests_cpu: true, pod_limits_memory: true, ..Spec::default() };
+    let of_the_pod = Spec {
+        pod_requests_cpu: true,
+        pod_limits_memory: true,
+        has_memory_limits: true,
+        ..Spec::default()
+    };
     assert_eq!(
         kinds(&Facts {
             spec: Some(of_the_pod),
@@ -284,18 +296,20 @@ fn a_heap_limit_from_any_source_counts_as_set() {
         );
     }
     assert_eq!(of(Runtime { automemlimit: true, ..go("go1.25.1", Some(2), &[]) }), []);
-    for (setting, expected) in [
-        ("MaxRAMFraction", &[][..]),
-        ("Xmx", &[]),
-        ("@file", &[]),
-        ("other", &[FindingKind::HeapLimitUnset]),
-    ] {
-        assert_eq!(
-            of(Runtime { language: Language::Jvm, ..go("17", Some(2), &[(setting, "1")]) }),
-            expected,
-            "{setting}"
-        );
-    }
+}
+
+#[test]
+fn a_jvm_heap_ignores_the_limit_only_without_container_support() {
+    let heap = |version: &str, settings: &[(&str, &str)]| {
+        let runtime = Runtime { language: Language::Jvm, ..go(version, Some(2), settings) };
+        kinds(&Facts { runtime: Some(runtime), ..sound() }) == [FindingKind::HeapLimitUnset]
+    };
+    let off = ("UseContainerSupport", "false");
+    assert!(!heap("17.0.15", &[]), "a quarter of the limit");
+    assert!(!heap("1.8.0_191", &[]) && !heap("10.0.2", &[("UseContainerSupport", "true")]));
+    assert!(heap("17.0.15", &[off]) && heap("17.0.15", &[off, ("MaxRAMPercentage", "70")]));
+    assert!(heap("1.8.0_181", &[]) && heap("9.0.4", &[]) && heap("1.7.0_80", &[]));
+    assert!(!heap("17.0.15", &[off, ("Xmx", "1g")]) && !heap("9.0.4", &[("@file", "x")]));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod accepted;
 mod findings;
 mod patches;
 mod pod_quota;

@@ -24,7 +24,7 @@ fn patched(facts: &Facts) -> (Option<f64>, Option<f64>, Option<u64>) {
     let heap = variables.iter().find(|variable| variable["name"] == "GOMEMLIMIT");
     let heap = heap.map(|variable| variable["value"].as_str().unwrap().parse().unwrap());
     (
-        resource("limits").or(facts.own_limit_cores),
+        resource("limits").or(facts.spec.unwrap().limit_cores),
         resource("requests").or(facts.request_cores),
         heap,
     )
@@ -54,6 +54,8 @@ prop_compose! {
     fn container()(
         cpu in advice(),
         limit in prop::option::of(millicores(10..20_000)),
+        is_enforced in any::<bool>(),
+        node_cpus in 1_u32..32,
         request in prop::option::of(millicores(10..20_000)),
         is_guaranteed in any::<bool>(),
         is_exclusive_class in any::<bool>(),
@@ -68,12 +70,19 @@ prop_compose! {
             false => (limit, request.map(|request| limit.map_or(request, |limit| request.min(limit)))),
         };
         let pod = pod.map(|(limit_cores, is_of_the_spec)| PodQuota { limit_cores, throttles: true, is_of_the_spec, advised_cores: None });
+        let in_force = limit.filter(|_| is_enforced);
         let working_set = (memory.0 as f64 * memory.1) as u64;
         Facts {
             container: "app".into(),
-            spec: Some(Spec { is_guaranteed: is_guaranteed && limit.is_some(), is_exclusive_class, ..Spec::default() }),
-            limit_cores: limit,
-            own_limit_cores: limit,
+            spec: Some(Spec {
+                is_guaranteed: is_guaranteed && limit.is_some(),
+                is_exclusive_class,
+                limit_cores: limit,
+                ..Spec::default()
+            }),
+            node_cpus: Some(node_cpus),
+            limit_cores: in_force,
+            own_limit_cores: in_force,
             request_cores: request,
             pod,
             throttled_share,
@@ -99,17 +108,19 @@ proptest! {
         if let (Some(before), Some(after)) = (facts.request_cores, request) && after < before {
             prop_assert!(facts.cpu.watched_seconds >= REQUEST_AFTER_SECONDS, "{before} to {after}");
             prop_assert!(after >= LEAST_REQUEST_CORES && after >= before * LEAST_REQUEST_PART - 1e-9, "{before} to {after}");
-            prop_assert!(after >= facts.cpu.request_cores.unwrap().min(before), "{before} to {after}, below its use");
+            let node = f64::from(facts.node_cpus.unwrap());
+            prop_assert!(after >= facts.cpu.request_cores.unwrap().min(before).min(node), "{before} to {after}, below its use");
         }
         if let (None, Some(after)) = (facts.request_cores, request) {
-            prop_assert!(after >= LEAST_REQUEST_CORES || facts.limit_cores.is_some_and(|limit| after >= limit), "{after}");
+            let limit = facts.spec.unwrap().limit_cores;
+            prop_assert!(after >= LEAST_REQUEST_CORES || limit.is_some_and(|limit| after >= limit), "{after}");
         }
     }
 
     #[test]
     fn a_limit_is_lowered_only_with_the_request_and_to_what_is_known_to_be_enough(facts in container()) {
         let (limit, request, _) = patched(&facts);
-        if let (Some(before), Some(after)) = (facts.own_limit_cores, limit) && after < before {
+        if let (Some(before), Some(after)) = (facts.spec.unwrap().limit_cores, limit) && after < before {
             let advised = facts.cpu.limit.unwrap();
             prop_assert!(facts.spec.unwrap().is_guaranteed && Some(after) == request, "{before} to {after}");
             prop_assert!(!advised.is_lower_bound && after >= advised.cores, "{before} to {after}");
@@ -129,11 +140,27 @@ proptest! {
     }
 
     #[test]
+    fn nothing_is_raised_above_the_nodes_cpus_or_for_an_idle_container(facts in container()) {
+        let (limit, request, _) = patched(&facts);
+        let node = f64::from(facts.node_cpus.unwrap());
+        let before = (facts.spec.unwrap().limit_cores, facts.request_cores);
+        for (before, after) in [(before.0, limit), (before.1, request)] {
+            if let Some(after) = after.filter(|&after| before.is_none_or(|before| after > before)) {
+                prop_assert!(after <= node + ROUNDING, "{before:?} to {after} of {node}");
+            }
+        }
+        let is_idle = facts.cpu.request_cores.is_none_or(|p95| p95 < 0.01);
+        if let (Some(before), true, None) = (before.0, is_idle, facts.throttled_share) {
+            prop_assert!(limit <= Some(before), "{before} to {limit:?}");
+        }
+    }
+
+    #[test]
     fn whole_cores_that_may_be_exclusive_stay_whole(facts in container()) {
         let spec = facts.spec.unwrap();
         let was_whole = facts.request_cores.is_some_and(|request| request >= 1.0 && request.fract() == 0.0);
         let (limit, request, _) = patched(&facts);
-        if was_whole && (spec.is_guaranteed || spec.is_exclusive_class) && facts.limit_cores.is_none_or(|limit| limit.fract() == 0.0) {
+        if was_whole && (spec.is_guaranteed || spec.is_exclusive_class) && facts.limit_cores.is_none_or(|limit| limit.fract() == 0.0) && facts.spec.unwrap().limit_cores.is_none_or(|limit| limit.fract() == 0.0) {
             prop_assert_eq!(request.unwrap().fract(), 0.0);
             prop_assert!(limit.is_none_or(|limit| limit.fract() == 0.0), "{:?}", limit);
         }

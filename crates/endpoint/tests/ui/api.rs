@@ -124,6 +124,7 @@ pub(crate) fn full_report() -> ContainerReport {
             status: InjectionStatus::Stale,
             current: Some("1".to_owned()),
         }],
+        qos_change: Some("BestEffort to Burstable".to_owned()),
         findings: vec![Finding {
             kind: FindingKind::ThrottledByOwnQuota,
             severity: Severity::Warning,

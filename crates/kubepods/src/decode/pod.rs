@@ -235,7 +235,10 @@ fn bare_id(id: &str) -> &str {
 
 fn resources(wire: &WireResources) -> Resources {
     let (cpu_request_millis, memory_request_bytes) = amounts(&wire.requests);
-    let (cpu_limit_millis, memory_limit_bytes) = amounts(&wire.limits);
+    // The kubelet and the QoS class treat a limit of 0 as none.
+    let positive = |limit: Option<u64>| limit.filter(|&limit| limit > 0);
+    let (cpu_limit, memory_limit) = amounts(&wire.limits);
+    let (cpu_limit_millis, memory_limit_bytes) = (positive(cpu_limit), positive(memory_limit));
     Resources { cpu_request_millis, cpu_limit_millis, memory_request_bytes, memory_limit_bytes }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubepods::model::{ContainerKind, ContainerState, Owner, Phase, Pod, Resize};
+use kubepods::model::{ContainerKind, ContainerState, Owner, Phase, Pod, Resize, Resources};
 use kubepods::path::QosClass;
 use kubepods::{
     CONTAINERS, DecodeError, LabelKeys, POD_OBJECTS, PODS, read_pod_list, read_pods_into,
@@ -158,6 +158,16 @@ fn quantities_come_in_canonical_and_odd_spellings() {
     assert_eq!((a.cpu_limit_millis, a.memory_limit_bytes), (Some(2000), None));
     assert_eq!(pod.containers[2].resources.cpu_limit_millis, None);
     assert_eq!(pod.resources.cpu_limit_millis, Some(2000));
+}
+
+#[test]
+fn a_limit_of_zero_is_no_limit() {
+    let pod = one(r#"{"spec":{"resources":{"limits":{"cpu":"0","memory":0}},"containers":[
+            {"name":"a","resources":{"requests":{"cpu":"0"},"limits":{"cpu":0,"memory":"0"}}}]}}"#);
+    assert_eq!(pod.resources, Resources::default());
+    let a = pod.containers[0].resources;
+    assert_eq!((a.cpu_limit_millis, a.memory_limit_bytes), (None, None));
+    assert_eq!(a.cpu_request_millis, Some(0));
 }
 
 #[test]

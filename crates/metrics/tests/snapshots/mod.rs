@@ -216,6 +216,7 @@ fn container(n: usize) -> ContainerRow {
         threads: Threads::Counted(23),
         runnable_threads: Some(2),
         memory_working_set_bytes: Some(134_217_728 + seed),
+        memory_live_bytes: Some(134_217_728 + seed),
         memory_limit_bytes: Limit::Limited(268_435_456),
         memory_request_bytes: Some(67_108_864),
         spec: None,

@@ -119,8 +119,8 @@ struct LastPass {
     planned: Option<Planned>,
     /// Rejected requests, which are logged once.
     rejections: BTreeMap<Uid, Reason>,
-    /// Status in the file for other processes.
-    status: Option<PinningStatus>,
+    /// Status and plan in the file for other processes.
+    status: Option<(PinningStatus, Vec<String>)>,
     /// Time at which the last complete pass ended.
     ended: Option<Instant>,
 }
@@ -233,7 +233,7 @@ impl Pinner {
         };
         report.stepped_back = self.mode.stepped_back(&report.status, began);
         self.publish_status(&report.status);
-        self.write_status(&report.status);
+        self.write_status(&report);
         report
     }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::Pin;
 use kernel_text::CgroupVersion;
 use placement::{Plan, PodCgroups, Uid};
 use state_dir::WrittenCgroup;
@@ -15,7 +16,7 @@ use super::decide::Work;
 use super::mode::Mode;
 use super::{Pinner, PinnerConfig, chain};
 use crate::admission::{Admission, InEffect, State};
-use crate::report::PinningStatus;
+use crate::report::{PassReport, PinningStatus};
 use crate::status_file;
 use crate::tree::View;
 
@@ -87,16 +88,18 @@ impl Pinner {
         }
     }
 
-    /// Writes the status for other processes, if it has changed.
-    pub(super) fn write_status(&mut self, status: &PinningStatus) {
-        if self.last.status.as_ref() == Some(status) {
+    /// Writes the status and the plan for other processes, if they have changed.
+    pub(super) fn write_status(&mut self, report: &PassReport) {
+        let of = |pin: &Pin| format!("{}/{} {} {}", pin.namespace, pin.pod, pin.cpu_qos, pin.cpus);
+        let planned: Vec<String> = report.pins.iter().map(of).collect();
+        let (status, node) = (&report.status, &self.config.node);
+        if self.last.status.as_ref().is_some_and(|last| (&last.0, &last.1) == (status, &planned)) {
             return;
         }
-        let node = &self.config.node;
-        if let Err(error) = status_file::write(status, &node.state_dir, &node.proc_root) {
+        if let Err(error) = status_file::write(status, &planned, &node.state_dir, &node.proc_root) {
             tracing::debug!(error = chain(&error), "failed to write the status of pinning");
         }
-        self.last.status = Some(status.clone());
+        self.last.status = Some((status.clone(), planned));
     }
 
     /// Deletes the status: no agent runs from now on.

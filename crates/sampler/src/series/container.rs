@@ -110,6 +110,7 @@ impl Track for ContainerSeries {
         row.threads = Threads::NotScanned;
         row.runnable_threads = None;
         row.memory_working_set_bytes = None;
+        row.memory_live_bytes = None;
         row.memory_limit_bytes = Limit::NotRead;
         row.memory_request_bytes = None;
         row.spec = None;

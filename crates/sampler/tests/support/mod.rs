@@ -39,7 +39,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("memory.current", "4096\n"),
     ("memory.max", "max\n"),
-    ("memory.stat", "anon 1\ninactive_file 96\n"),
+    ("memory.stat", "anon 1\nshmem 2\ninactive_file 96\n"),
     ("memory.numa_stat", "anon N0=1 N1=2\nfile N0=3 N1=4\n"),
     ("cpuset.cpus.effective", "0-3\n"),
 ];

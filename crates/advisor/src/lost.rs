@@ -1,0 +1,168 @@
+//! Time that containers lose to other pods: part of the CPU time that they need.
+
+use std::collections::HashMap;
+
+use snapshot::{ContainerRow, Culprit, NodeSnapshot};
+
+/// Share of its CPUs from which on a container wants all of them.
+const HUNGRY: f64 = 0.9;
+/// Time for which a container counts as one that sleeps in between, nanoseconds.
+const SLEPT_FOR_NS: u64 = 600_000_000_000;
+
+/// Namespace and name.
+type PodName = (String, String);
+
+/// Lost time of one pod.
+#[derive(Debug, Clone, Copy, Default)]
+struct PodLost {
+    /// Counter, core-nanoseconds.
+    counter_ns: u64,
+    /// Part of the counter since the last window, core-nanoseconds.
+    gained_ns: u64,
+    /// Waits of its containers for other pods, thread-nanoseconds.
+    waits_ns: u64,
+    containers: u32,
+}
+
+/// Time that each pod lost to other pods, in the last window.
+#[derive(Debug, Default)]
+pub(crate) struct LostTimes(HashMap<PodName, PodLost>);
+
+impl LostTimes {
+    /// Follows the counters for one window.
+    pub(crate) fn follow(&mut self, latest: &NodeSnapshot) {
+        let mut pods = HashMap::new();
+        for lost in &latest.waits.lost {
+            let name = (lost.victim.namespace.clone(), lost.victim.pod.clone());
+            let to_pods = lost.by.iter().filter(|(culprit, _)| matches!(culprit, Culprit::Pod(_)));
+            let counter_ns = to_pods.map(|(_, ns)| ns).sum();
+            // A pod without an earlier counter has lost nothing yet.
+            let then = self.0.get(&name).map_or(counter_ns, |then| then.counter_ns);
+            let gained_ns = u64::saturating_sub(counter_ns, then);
+            pods.insert(name, PodLost { counter_ns, gained_ns, ..PodLost::default() });
+        }
+        for row in latest.containers.iter().filter(|row| row.live) {
+            if let Some(pod) = pods.get_mut(&name(row)) {
+                pod.waits_ns += waits_ns(row);
+                pod.containers += 1;
+            }
+        }
+        self.0 = pods;
+    }
+
+    /// Time that a container lost in the window: its part of the pod's, by its waits so far. `None`
+    /// if the pod's is unknown.
+    pub(crate) fn of(&self, row: &ContainerRow) -> Option<u64> {
+        let pod = self.0.get(&name(row))?;
+        let part = match pod.waits_ns {
+            0 => 1.0 / f64::from(pod.containers.max(1)),
+            all_ns => waits_ns(row) as f64 / all_ns as f64,
+        };
+        Some((pod.gained_ns as f64 * part) as u64)
+    }
+}
+
+fn waits_ns(row: &ContainerRow) -> u64 {
+    row.waits.as_ref().map_or(0, |waits| waits.neighbor_ns)
+}
+
+fn name(row: &ContainerRow) -> PodName {
+    (row.identity.namespace.clone(), row.identity.pod.clone())
+}
+
+/// What of the lost time counts as need of one container.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    /// Time since it last left part of its CPUs unused, nanoseconds.
+    hungry_ns: u64,
+}
+
+impl Lost {
+    /// The lost time of a window that counts, nanoseconds: at most what its CPUs could have given,
+    /// and none of a container that has wanted all CPUs for ten minutes, because no request is
+    /// enough for it.
+    pub(crate) fn add(
+        &mut self,
+        lost_ns: u64,
+        used_ns: u64,
+        cpus: Option<u32>,
+        length_ns: u64,
+    ) -> u64 {
+        let Some(cpus) = cpus else { return 0 };
+        let most_ns = u64::from(cpus).saturating_mul(length_ns);
+        let wanted_ns = used_ns.saturating_add(lost_ns);
+        let is_hungry = wanted_ns as f64 >= most_ns as f64 * HUNGRY;
+        self.hungry_ns = if is_hungry { self.hungry_ns.saturating_add(length_ns) } else { 0 };
+        if self.hungry_ns > SLEPT_FOR_NS {
+            return 0;
+        }
+        lost_ns.min(most_ns.saturating_sub(used_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use snapshot::{ContainerIdentity, ContainerWaits, LostTime, NodeWaits, PodIdentity};
+
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn pod(pod: &str) -> Arc<PodIdentity> {
+        let (namespace, pod) = ("shop".into(), pod.into());
+        Arc::new(PodIdentity { namespace, pod, ..PodIdentity::default() })
+    }
+
+    fn container(neighbor_ns: u64) -> ContainerRow {
+        let identity = ContainerIdentity {
+            namespace: "shop".into(),
+            pod: "cart".into(),
+            ..ContainerIdentity::default()
+        };
+        let waits = ContainerWaits { neighbor_ns, ..ContainerWaits::default() };
+        let (identity, waits) = (Arc::new(identity), Some(Arc::new(waits)));
+        ContainerRow { identity, live: true, waits, ..ContainerRow::default() }
+    }
+
+    /// Time lost by two containers in a second, whose threads have waited this long.
+    fn lost([first, second]: [u64; 2]) -> [Option<u64>; 2] {
+        let by = |ns| vec![(Culprit::Pod(pod("report")), ns), (Culprit::System, 5 * SECOND_NS)];
+        let node = |by| {
+            let lost = vec![LostTime { victim: pod("cart"), by, wakeups: 0, late_wakeups: 0 }];
+            NodeSnapshot {
+                containers: vec![container(first), container(second)],
+                waits: Arc::new(NodeWaits { lost, ..NodeWaits::default() }),
+                ..NodeSnapshot::default()
+            }
+        };
+        let mut times = LostTimes::default();
+        times.follow(&node(by(7 * SECOND_NS)));
+        let latest = node(by(8 * SECOND_NS));
+        times.follow(&latest);
+        [0, 1].map(|at| times.of(&latest.containers[at]))
+    }
+
+    #[test]
+    fn a_container_lost_its_part_of_what_its_pod_lost_to_pods() {
+        assert_eq!(lost([SECOND_NS, 0]), [Some(SECOND_NS), Some(0)]);
+        assert_eq!(lost([3, 1]), [Some(SECOND_NS / 4 * 3), Some(SECOND_NS / 4)]);
+        assert_eq!(lost([0, 0]), [Some(SECOND_NS / 2); 2]);
+        assert_eq!(LostTimes::default().of(&container(1)), None);
+    }
+
+    #[test]
+    fn lost_time_counts_up_to_the_cpus_and_not_for_what_wants_them_all() {
+        let mut lost = Lost::default();
+        let mut add = |lost_ns| lost.add(lost_ns, SECOND_NS / 10, Some(2), SECOND_NS);
+        assert_eq!(add(SECOND_NS), SECOND_NS);
+        assert_eq!(add(9 * SECOND_NS), 2 * SECOND_NS - SECOND_NS / 10);
+        (0..600).for_each(|_| {
+            add(2 * SECOND_NS);
+        });
+        assert_eq!(add(2 * SECOND_NS), 0, "hungry for ten minutes");
+        assert_eq!((add(SECOND_NS), add(2 * SECOND_NS) > 0), (SECOND_NS, true), "it slept");
+        assert_eq!(Lost::default().add(1, 1, None, SECOND_NS), 0, "unknown CPUs");
+    }
+}

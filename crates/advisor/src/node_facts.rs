@@ -1,0 +1,32 @@
+//! What the advice for a container must know of its node.
+
+use api::{CpuAdvice, LimitAdvice};
+
+use crate::lost::LostTimes;
+
+/// Facts of the node for one window of a container.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NodeFacts<'a> {
+    /// Observation time before a limit is advised, seconds.
+    pub(crate) after_seconds: u64,
+    /// Number of online CPUs.
+    pub(crate) cpus: Option<u32>,
+    /// Time that pods lost in the window, where it is known.
+    pub(crate) lost: Option<&'a LostTimes>,
+}
+
+/// Caps at the node's CPUs: under a limit of all of them nothing is throttled.
+pub(crate) fn at_most_node(advice: CpuAdvice, cpus: u32) -> CpuAdvice {
+    let cpus = f64::from(cpus);
+    let capped = |limit: LimitAdvice| match limit.cores > cpus {
+        true => LimitAdvice { cores: cpus, ..LimitAdvice::default() },
+        false => limit,
+    };
+    let at_most = |cores: Option<f64>| cores.map(|cores| cores.min(cpus));
+    CpuAdvice {
+        limit: advice.limit.map(capped),
+        request_cores: at_most(advice.request_cores),
+        most_cores: at_most(advice.most_cores),
+        ..advice
+    }
+}

@@ -1,0 +1,52 @@
+//! Sums over the windows of one container.
+
+use analysis::Window;
+
+/// Time constant of the fading sums, seconds: equal to the window of the history.
+const MEMORY_SECONDS: f64 = 6.0 * 3600.0;
+/// Sums that fade over time.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    pub(crate) seconds: f64,
+    /// CPU time, seconds.
+    pub(crate) used: f64,
+    pub(crate) periods: f64,
+    pub(crate) throttled: f64,
+    pub(crate) ancestor_throttled: f64,
+    /// Time lost to other pods, core-seconds.
+    pub(crate) lost: f64,
+    /// CPU time in the windows with known waits.
+    pub(crate) waits_seen: f64,
+    /// Wait for other pods, thread-nanoseconds: from the trace, else the run-queue delay without
+    /// throttling.
+    pub(crate) contention: f64,
+    /// Part of `contention` that its own threads may have caused.
+    pub(crate) own_wait: f64,
+}
+
+impl Sums {
+    pub(crate) fn add(&mut self, window: &Window, ancestor_ns: u64) {
+        let seconds = window.length_ns as f64 / 1e9;
+        let keep = (-seconds / MEMORY_SECONDS).exp();
+        let fade = |sum: &mut f64, gain: f64| *sum = *sum * keep + gain;
+        fade(&mut self.seconds, seconds);
+        fade(&mut self.used, window.used_ns as f64 / 1e9);
+        fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
+        fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
+        fade(&mut self.lost, window.lost_ns as f64 / 1e9);
+        fade(&mut self.ancestor_throttled, ancestor_ns as f64 / 1e9);
+        fade(&mut self.waits_seen, 0.0);
+        fade(&mut self.contention, 0.0);
+        fade(&mut self.own_wait, 0.0);
+    }
+
+    pub(crate) fn add_waits(&mut self, used_ns: u64, contention_ns: u64, own_wait_ns: u64) {
+        self.waits_seen += used_ns as f64;
+        self.contention += contention_ns as f64;
+        self.own_wait += own_wait_ns as f64;
+    }
+}
+
+pub(crate) fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
