@@ -47,8 +47,8 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// Fewer slots per CPU with many CPUs, over which the same containers are spread: on four CPUs,
-    /// 500 containers all meet each other on every CPU. With the histories: 700 KiB per CPU up to 4
-    /// CPUs, 380 up to 16, 220 up to 64, then 140.
+    /// 500 containers all meet each other on every CPU. With the histories: 780 KiB per CPU up to 4
+    /// CPUs, 430 up to 16, 250 up to 64, then 160.
     pub(crate) fn for_cpus(count: u32) -> Self {
         let divisor = match count {
             0..=4 => 1,
