@@ -20,7 +20,8 @@ const IGNORED: [Signal; 8] = [
 /// Ignores these signals from now on. Must be called inside a tokio runtime, whose handlers stay.
 pub(crate) fn ignore() -> anyhow::Result<()> {
     for ignored in IGNORED {
-        signal(SignalKind::from_raw(ignored.as_raw())).context("cannot handle signals")?;
+        // The stream may go: the handler stays.
+        drop(signal(SignalKind::from_raw(ignored.as_raw())).context("cannot handle signals")?);
     }
     Ok(())
 }

@@ -411,7 +411,7 @@ async fn a_list_above_the_limit_is_truncated_and_counted() {
 
 #[tokio::test]
 async fn a_pod_of_too_many_containers_costs_only_itself_its_name() {
-    let mut node = node().await;
+    let node = node().await;
     let mut list: serde_json::Value = serde_json::from_slice(RECORDED).expect("JSON");
     let mut huge = list["items"][0].clone();
     huge["metadata"]["uid"] = "huge".into();
