@@ -21,6 +21,7 @@ mod request;
 mod rules;
 mod usage;
 mod usage_trace;
+pub mod verdict;
 mod window;
 
 pub use burst::{BurstForecast, BurstForecasts};

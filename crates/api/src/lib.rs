@@ -18,6 +18,7 @@ mod pins;
 mod points;
 mod runtime;
 mod topology;
+mod verdict;
 
 pub use advice::{
     AdviceReport, ContainerReport, CpuAdvice, Gogc, Injected, InjectionStatus, LimitAdvice,
@@ -38,3 +39,4 @@ pub use pins::{Pin, PinRow, Rejection, Restricted};
 pub use points::{InterferenceTotal, PairSeries, Points, Series};
 pub use runtime::{Language, Runtime};
 pub use topology::{CpuWithOwner, NodeTopology};
+pub use verdict::{CauseKind, Culprit, SlowedReason, Verdict, VictimClass};

@@ -8,3 +8,4 @@ mod pod_quota;
 mod replay;
 mod support;
 mod usage_trace;
+mod verdict;

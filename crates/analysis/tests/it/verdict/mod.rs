@@ -1,0 +1,6 @@
+//! Victims and causes.
+
+mod counterexamples;
+mod over_time;
+mod properties;
+mod scene;
