@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * What the program needs of the kernel and of BPF, written down here: the handful of fields that it reads, which the
- * loader relocates to where the running kernel keeps them (CO-RE: preserve_access_index), and five helpers by their
+ * loader relocates to where the running kernel keeps them (CO-RE: preserve_access_index), and six helpers by their
  * numbers. A vmlinux.h says the same in 130,000 lines that change with the machine it was dumped on; this way the
  * object depends on the compiler alone, and a field that is read is a line that one can review.
  */
@@ -32,10 +32,15 @@ enum { BPF_F_MMAPABLE = 1024 };
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*const bpf_loop)(u32 iterations, void *callback, void *context, u64 flags) = (void *)181;
 
 /* The running kernel has this field. */
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
+/* Where the field is in its struct, in the running kernel. */
+#define field_offset(field) __builtin_preserve_field_info(field, 0)
+/* Reads a field by an address that the verifier knows nothing of; 0 if there is nothing. */
+#define peek(to, field) bpf_probe_read_kernel(&(to), sizeof(to), &(field))
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -54,9 +59,16 @@ struct cgroup_subsys_state {
 
 struct task_group {
 	struct cgroup_subsys_state css;
+	struct task_group *parent;
+};
+
+struct list_head {
+	struct list_head *next;
 };
 
 struct rq {
+	struct list_head cfs_tasks; /* all that are queued or run, but not in a throttled group since 6.18 */
+	unsigned int nr_running;
 	u64 clock;
 	u64 clock_pelt;
 	u64 lost_idle_time;
@@ -74,6 +86,7 @@ struct cfs_rq {
 
 struct sched_entity {
 	struct sched_entity *parent;
+	struct list_head group_node;
 	struct cfs_rq *cfs_rq;
 };
 
@@ -85,6 +98,7 @@ struct task_struct {
 	int prio;
 	s32 pid;
 	struct sched_entity se;
+	unsigned long nvcsw;
 	struct sched_info sched_info;
 	struct task_group *sched_task_group;
 };

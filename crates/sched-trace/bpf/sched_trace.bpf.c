@@ -26,6 +26,12 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MAX_DEPTH 8    /* of a run queue below the top */
 #define SIBLING_SLICES 32
 #define TIMED_EVERY 1024
+#define PREEMPTED_BITS 12
+#define LATE_NS 10000000ULL
+#define SETTLE_NS (1ULL << 28)
+#define SETTLE_TASKS 256
+#define PODS 64 /* that wait on one CPU at the same time */
+#define BESIDE (~0ULL)
 #define MAX_RT_PRIO 100
 #define NO_SLOT (~0U)
 #define NEW (1U << 31)
@@ -42,6 +48,33 @@ const volatile u64 stall_bounds[BUCKETS - 1] = {};
 struct slice {
 	u64 start;
 	u64 cgroup;
+	u64 pod;
+	u64 covered; /* what the pod lost from here to the start is counted */
+};
+
+/* What a pod lost from here on is counted, in the walk over waits in progress at that moment. */
+struct coverage {
+	u64 pod, at, from;
+};
+
+/*
+ * A wait, or a turn beside the sibling thread, that is being shared out from new to old.
+ *
+ * A pod has lost the time in which one of its threads waited here, or several, while others ran. So of each wait only
+ * that counts which is in no other wait of the pod. A wait ends where its task begins to run, and all waits of the pod
+ * that end later have their part after it in common with nothing that was counted before. So it is enough that each
+ * slice of the pod knows how far back the waits reach that are counted at its start: the walk from new to old passes
+ * these slices and leaves out what they cover.
+ */
+struct share {
+	u64 cgroup, pod;    /* whose it is */
+	u64 lo, hi;         /* what is left of it */
+	u64 position, left; /* the slice that is next, and how many there are */
+	u64 floor, fresh;   /* what the pod lost is counted before the one and from the other on */
+	u32 table;          /* of this CPU and half */
+	u32 beside;         /* the slices are the sibling's */
+	u64 self_ns, idle_ns, dropped_ns;
+	u64 lost_idle_ns, lost_unknown_ns;
 };
 
 struct cpu {
@@ -55,8 +88,14 @@ struct cpu {
 	u64 lost_waits; /* waits, and their time, that found a table full */
 	u64 lost_ns;
 	u64 evicted; /* throttle histories that had to make room */
-	u64 padding[6];
+	u64 began;   /* when the session did */
+	u64 settled; /* up to here the waits of all tasks are counted whose run queue was never throttled */
+	u64 rq, next; /* addresses, as numbers: the run queue, and a task whose wait has ended */
+	u64 walked;   /* when the waits in progress were looked at, counted or not */
+	u64 padding[1];
 	struct slice slices[SLICES];
+	struct coverage coverage[PODS];
+	struct share share; /* of one wait at a time: the stack is too small for it */
 };
 
 struct span {
@@ -72,7 +111,7 @@ struct throttle {
 	u64 opened_pelt;
 	u64 queued; /* since when own tasks are known to wait in the throttle that is open; 0: not known (PELT only) */
 	u64 looked;
-	u64 padding[1];
+	u64 since; /* when the history began */
 	struct span spans[SPANS]; /* the newest first */
 };
 
@@ -81,12 +120,14 @@ struct cgroup_waits {
 	u64 cgroup; /* 0: free */
 	u64 latency_ns;
 	u32 latencies[BUCKETS];
+	u32 wakeups, late_wakeups;
 	u64 self_ns;
 	u64 throttled_ns, idle_ns, unknown_ns;
+	u64 lost_idle_ns, lost_unknown_ns; /* parts of the two that the pod lost */
 	u64 smt_self_ns, smt_idle_ns;
 	u64 stall_ns;
 	u32 stalls[BUCKETS];
-	u64 padding[5];
+	u64 padding[2];
 };
 
 /* What one cgroup did to another on one CPU. */
@@ -94,7 +135,14 @@ struct pair {
 	u64 victim; /* 0: free */
 	u64 holder;
 	u64 wait_ns; /* the victim waited while the holder ran */
+	u64 lost_ns; /* the part that is not a wait of another thread of the victim's pod at the same time */
 	u64 smt_ns;  /* the victim ran while the holder ran on the sibling thread */
+};
+
+/* The task, of all with this hash, that was preempted last. */
+struct preempted {
+	u32 pid;
+	u32 slept; /* how often it had, until then */
 };
 
 struct control {
@@ -111,11 +159,12 @@ struct control {
 		MAP_TYPE(value, struct item);       \
 	} name SEC(".maps")
 
-MAPPED_ARRAY(controls, control);     /* one */
-MAPPED_ARRAY(cpus, cpu);             /* CPUs */
-MAPPED_ARRAY(throttles, throttle);   /* CPUs * slots */
-MAPPED_ARRAY(cgroups, cgroup_waits); /* CPUs * halves * slots */
-MAPPED_ARRAY(pairs, pair);           /* CPUs * halves * slots */
+MAPPED_ARRAY(controls, control);      /* one */
+MAPPED_ARRAY(cpus, cpu);              /* CPUs */
+MAPPED_ARRAY(preemptions, preempted); /* 1 << PREEMPTED_BITS */
+MAPPED_ARRAY(throttles, throttle);    /* CPUs * slots */
+MAPPED_ARRAY(cgroups, cgroup_waits);  /* CPUs * halves * slots */
+MAPPED_ARRAY(pairs, pair);            /* CPUs * halves * slots */
 
 static ALWAYS_INLINE u32 hash(u64 a, u64 b)
 {
@@ -148,8 +197,8 @@ NOINLINE u32 cgroup_slot(u32 table, u64 cgroup)
 	return NO_SLOT;
 }
 
-/* Charges to a pair; returns what found no slot. */
-NOINLINE u64 charge_pair(u32 table, u64 victim, u64 holder, u64 ns, u32 beside)
+/* Charges to a pair; returns what found no slot. `lost`: the part of a wait that the pod lost, or BESIDE. */
+NOINLINE u64 charge_pair(u32 table, u64 victim, u64 holder, u64 ns, u64 lost)
 {
 	u32 first = hash(victim, holder), base = table * (pair_mask + 1);
 
@@ -164,39 +213,50 @@ NOINLINE u64 charge_pair(u32 table, u64 victim, u64 holder, u64 ns, u32 beside)
 			pair->victim = victim;
 		}
 		if (likely(pair->victim == victim && pair->holder == holder)) {
-			if (beside)
+			if (lost == BESIDE) {
 				pair->smt_ns += ns;
-			else
+			} else {
 				pair->wait_ns += ns;
+				pair->lost_ns += lost;
+			}
 			return 0;
 		}
 	}
 	return ns;
 }
 
-/* A wait, or a turn beside the sibling thread, that is being shared out from new to old. */
-struct share {
-	u64 cgroup;         /* whose it is */
-	u64 lo, hi;         /* what is left of it */
-	u64 position, left; /* the slice that is next, and how many there are */
-	u32 table;          /* of this CPU and half */
-	u32 beside;         /* the slices are the sibling's */
-	u64 self_ns, idle_ns, lost_ns;
-};
-
 struct cursor {
 	struct share *share;
 	struct cpu *cpu;
 };
 
-static ALWAYS_INLINE void charge(struct share *share, u64 holder, u64 ns)
+/* The part of `from` up to what is left of a wait that the pod has lost and that is not yet counted. */
+static ALWAYS_INLINE u64 lost_part(struct share *share, u64 from)
 {
-	if (holder == share->cgroup)
+	u64 lo = from > share->floor ? from : share->floor, hi = share->hi < share->fresh ? share->hi : share->fresh;
+
+	return hi > lo ? hi - lo : 0;
+}
+
+static ALWAYS_INLINE void charge(struct share *share, struct slice *slice, u64 from)
+{
+	u64 holder = slice->cgroup, ns = share->hi - from, lost, dropped;
+
+	if (holder == share->cgroup) {
 		share->self_ns += ns;
-	else if (holder == IDLE)
+		return;
+	}
+	lost = share->beside ? BESIDE : slice->pod == share->pod ? 0 : lost_part(share, from);
+	if (holder == IDLE) {
 		share->idle_ns += ns;
-	else
-		share->lost_ns += charge_pair(share->table, share->cgroup, holder, ns, share->beside);
+		share->lost_idle_ns += lost;
+		return;
+	}
+	dropped = charge_pair(share->table, share->cgroup, holder, ns, lost);
+	if (unlikely(dropped)) {
+		share->dropped_ns += dropped;
+		share->lost_unknown_ns += lost;
+	}
 }
 
 /* Charges the newest slice that has a part in what is left; 1 ends the loop. */
@@ -209,11 +269,13 @@ static long charge_slice(u32 __attribute__((unused)) index, struct cursor *curso
 	if (start < share->hi) {
 		u64 from = start > share->lo ? start : share->lo;
 
-		charge(share, slice->cgroup, share->hi - from);
+		charge(share, slice, from);
 		share->hi = from;
 		if (from == share->lo)
 			return 1;
 	}
+	if (slice->pod == share->pod && slice->covered < share->fresh)
+		share->fresh = slice->covered;
 	share->position--;
 	share->left--;
 	return 0;
@@ -229,6 +291,8 @@ NOINLINE int charge_slices(struct share *share, u32 id)
 	/* Most waits are as short as the newest slice, and the call of a loop is dear. */
 	if (!charge_slice(0, &cursor) && share->left < SLICES)
 		bpf_loop(share->left, charge_slice, &cursor, 0);
+	if (unlikely(share->hi != share->lo) && !share->beside)
+		share->lost_unknown_ns += lost_part(share, share->lo);
 	return 0;
 }
 
@@ -264,6 +328,7 @@ static ALWAYS_INLINE void reset_throttle(struct throttle *throttle, struct level
 	throttle->opened = 0;
 	throttle->queued = 0;
 	throttle->looked = level->now;
+	throttle->since = level->now;
 	for (u32 i = 0; i < SPANS; i++) {
 		throttle->spans[i].start = 0;
 		throttle->spans[i].end = 0;
@@ -595,56 +660,183 @@ static ALWAYS_INLINE u64 cgroup_of(struct task_struct *task)
 	return id ? id : ROOT;
 }
 
-static ALWAYS_INLINE void account_wait(struct cpu *cpu, u32 id, u32 table, struct task_struct *next, u64 cgroup, u64 now)
+/* Both containers of a pod have the same group above them. Never followed, only compared. */
+static ALWAYS_INLINE u64 pod_of(struct task_struct *task)
+{
+	return (u64)task->sched_task_group->parent;
+}
+
+/* Neighbors in pid are often threads of one process on several CPUs, which should not share a cache line. */
+static ALWAYS_INLINE u32 preempted_slot(u32 pid)
+{
+	return (pid * 0x9e3779b1U) >> (32 - PREEMPTED_BITS);
+}
+
+static ALWAYS_INLINE void note_preemption(struct task_struct *prev)
+{
+	u32 pid = prev->pid, slot = preempted_slot(pid);
+	struct preempted *preempted = bpf_map_lookup_elem(&preemptions, &slot);
+
+	if (preempted) {
+		preempted->pid = pid;
+		preempted->slept = prev->nvcsw;
+	}
+}
+
+/* A task that was preempted and has not slept since was not woken, on whatever CPU it waits by now. */
+static ALWAYS_INLINE u32 was_woken(struct task_struct *next)
+{
+	u32 pid = next->pid, slot = preempted_slot(pid);
+	struct preempted *preempted = bpf_map_lookup_elem(&preemptions, &slot);
+
+	return !preempted || preempted->pid != pid || preempted->slept != (u32)next->nvcsw;
+}
+
+static ALWAYS_INLINE void add_share(struct cpu *cpu, struct cgroup_waits *victim, struct share *share)
+{
+	if (share->self_ns)
+		victim->self_ns += share->self_ns;
+	if (share->idle_ns) {
+		victim->idle_ns += share->idle_ns;
+		victim->lost_idle_ns += share->lost_idle_ns;
+	}
+	if (unlikely(share->hi != share->lo))
+		victim->unknown_ns += share->hi - share->lo;
+	if (unlikely(share->lost_unknown_ns))
+		victim->lost_unknown_ns += share->lost_unknown_ns;
+	if (unlikely(share->dropped_ns)) {
+		cpu->lost_waits++;
+		cpu->lost_ns += share->dropped_ns;
+	}
+}
+
+static ALWAYS_INLINE struct share *begin_share(struct cpu *cpu, u32 table, u64 cgroup, u64 pod, u64 lo, u64 hi)
+{
+	struct share *share = &cpu->share;
+
+	share->cgroup = cgroup;
+	share->pod = pod;
+	share->lo = lo;
+	share->hi = hi;
+	share->position = cpu->pushed - 1;
+	share->left = cpu->pushed < SLICES ? cpu->pushed : SLICES;
+	share->floor = cpu->settled > cpu->began ? cpu->settled : cpu->began;
+	share->fresh = hi;
+	share->table = table;
+	share->beside = 0;
+	share->self_ns = share->idle_ns = share->dropped_ns = 0;
+	share->lost_idle_ns = share->lost_unknown_ns = 0;
+	return share;
+}
+
+/* Where in `coverage` the pod is in this walk, or has a place; NO_SLOT: there are too many. */
+static ALWAYS_INLINE struct coverage *coverage_of(struct cpu *cpu, u64 pod, u64 now)
+{
+	u32 first = hash(pod, 0);
+
+	for (u32 i = 0; i < PROBES; i++) {
+		struct coverage *coverage = &cpu->coverage[(first + i) & (PODS - 1)];
+
+		if (coverage->at != now) {
+			coverage->at = now;
+			coverage->pod = pod;
+			coverage->from = now;
+			return coverage;
+		}
+		if (coverage->pod == pod)
+			return coverage;
+	}
+	return NULL;
+}
+
+/*
+ * Shares out a wait of a run queue that was ever throttled, which is not counted while it lasts: of what lies before the
+ * last walk over waits in progress, other tasks of the pod may have counted a part in that walk.
+ */
+NOINLINE u64 charge_whole(u32 id, u32 slot)
+{
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &id);
+	struct throttle *throttle = bpf_map_lookup_elem(&throttles, &slot);
+	struct coverage *coverage;
+	struct share *share;
+	u64 queued, throttled, unknown;
+
+	if (!cpu || !throttle)
+		return 0;
+	share = &cpu->share;
+	queued = share->lo;
+	if (likely(queued >= cpu->settled))
+		return charge_throttled(share, id, slot);
+	share->lo = cpu->settled;
+	throttled = charge_throttled(share, id, slot);
+	/* It had no history then, and was counted too. */
+	if (throttle->since > cpu->settled)
+		return throttled;
+	unknown = share->hi - share->lo;
+	share->lo = queued;
+	share->hi = cpu->settled;
+	share->floor = cpu->began;
+	coverage = coverage_of(cpu, share->pod, cpu->settled);
+	if (coverage && coverage->from < share->fresh)
+		share->fresh = coverage->from;
+	throttled += charge_throttled(share, id, slot);
+	share->hi += unknown;
+	return throttled;
+}
+
+/* Returns since when what the pod lost is counted. */
+static ALWAYS_INLINE u64 account_wait(struct cpu *cpu, u32 id, u32 table, struct task_struct *next, u64 cgroup, u64 pod, u64 now)
 {
 	u64 queued = next->sched_info.last_queued, throttled = 0, wait = now - queued;
-	struct share share = { .cgroup = cgroup, .lo = queued, .hi = now, .table = table };
 	struct cgroup_waits *victim;
-	u32 slot;
+	struct share *share;
+	u32 slot, woken;
 
-	if (!queued || queued >= now)
-		return;
+	if (!queued || queued > now)
+		return now;
 	slot = cgroup_slot(table, cgroup);
 	victim = bpf_map_lookup_elem(&cgroups, &slot);
 	if (!victim) {
 		cpu->lost_waits++;
 		cpu->lost_ns += wait;
-		return;
+		return now;
 	}
-	share.position = cpu->pushed - 1;
-	share.left = cpu->pushed < SLICES ? cpu->pushed : SLICES;
+	woken = was_woken(next);
+	victim->wakeups += woken;
+	if (!wait)
+		return now;
+	share = begin_share(cpu, table, cgroup, pod, queued, now);
 	if (unlikely(throttle_total(next->se.cfs_rq)) && next->prio >= MAX_RT_PRIO) {
 		slot = close_throttles(next, id, now, slot);
 		/* Nothing is known of the past: the whole wait may have been a throttle. */
 		if (slot & NEW) {
-			victim->unknown_ns += wait;
-			return;
+			if (share->lo < cpu->settled)
+				share->lo = cpu->settled;
+			victim->unknown_ns += now - share->lo;
+			return now;
 		}
-		throttled = charge_throttled(&share, id, slot);
+		throttled = charge_whole(id, slot);
 		victim->throttled_ns += throttled;
 	} else {
-		charge_slices(&share, id);
+		if (unlikely(queued < cpu->settled) && next->prio >= MAX_RT_PRIO)
+			share->lo = cpu->settled;
+		charge_slices(share, id);
 	}
-	victim->self_ns += share.self_ns;
-	if (share.idle_ns)
-		victim->idle_ns += share.idle_ns;
-	if (unlikely(share.hi != share.lo))
-		victim->unknown_ns += share.hi - share.lo;
+	add_share(cpu, victim, share);
 	victim->latency_ns += wait - throttled;
 	observe(victim->latencies, latency_bounds, wait - throttled);
-	if (unlikely(share.lost_ns)) {
-		cpu->lost_waits++;
-		cpu->lost_ns += share.lost_ns;
-	}
+	if (unlikely(wait - throttled >= LATE_NS))
+		victim->late_wakeups += woken;
+	return queued;
 }
 
 /* The turn that ends now, by what the other thread of the core ran meanwhile. */
 static ALWAYS_INLINE void account_smt(struct cpu *cpu, u32 table, u64 cgroup, u64 now)
 {
-	struct share share = { .cgroup = cgroup, .lo = cpu->smt_from, .hi = now, .table = table, .beside = 1 };
 	u32 other = cpu->sibling - 1, slot;
 	struct cpu *sibling = bpf_map_lookup_elem(&cpus, &other);
 	struct cgroup_waits *victim;
+	struct share *share;
 
 	if (!sibling || sibling->session != cpu->session)
 		return;
@@ -652,11 +844,142 @@ static ALWAYS_INLINE void account_smt(struct cpu *cpu, u32 table, u64 cgroup, u6
 	victim = bpf_map_lookup_elem(&cgroups, &slot);
 	if (!victim)
 		return;
-	share.position = sibling->pushed - 1;
-	share.left = sibling->pushed < SIBLING_SLICES ? sibling->pushed : SIBLING_SLICES;
-	charge_slices(&share, other);
-	victim->smt_self_ns += share.self_ns;
-	victim->smt_idle_ns += share.idle_ns;
+	share = begin_share(cpu, table, cgroup, 0, cpu->smt_from, now);
+	share->beside = 1;
+	share->position = sibling->pushed - 1;
+	share->left = sibling->pushed < SIBLING_SLICES ? sibling->pushed : SIBLING_SLICES;
+	charge_slices(share, other);
+	victim->smt_self_ns += share->self_ns;
+	victim->smt_idle_ns += share->idle_ns;
+}
+
+/* All tasks that are queued on a CPU, and the one whose wait is looked at. */
+struct walk {
+	u64 node, head;  /* of the list of tasks */
+	u64 rq, next;    /* as in struct cpu */
+	u64 now;
+	u64 queue;       /* the CFS run queue of the last task */
+	u64 cgroup, pod; /* which they are; NOBODY: its waits count when they end */
+	u32 id, table;
+};
+
+static long count_task(u32 __attribute__((unused)) index, struct walk *walk)
+{
+	if (!walk->node || walk->node == walk->head)
+		return 1;
+	peek(walk->node, ((struct list_head *)walk->node)->next);
+	return 0;
+}
+
+/* Counts what a wait has lasted until now. */
+NOINLINE int settle_wait(u32 id, u32 table, u64 cgroup, u64 pod, u64 queued)
+{
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &id);
+	u32 slot = cgroup_slot(table, cgroup);
+	struct cgroup_waits *victim = bpf_map_lookup_elem(&cgroups, &slot);
+	struct coverage *coverage;
+	struct share *share;
+	u64 lo, hi;
+
+	if (!cpu)
+		return 0;
+	lo = queued > cpu->settled ? queued : cpu->settled;
+	hi = cpu->walked;
+	if (lo >= hi)
+		return 0;
+	if (!victim) {
+		cpu->lost_ns += hi - lo;
+		return 0;
+	}
+	share = begin_share(cpu, table, cgroup, pod, lo, hi);
+	coverage = coverage_of(cpu, pod, hi);
+	share->fresh = coverage ? coverage->from : 0;
+	if (coverage && queued < coverage->from)
+		coverage->from = queued;
+	charge_slices(share, id);
+	add_share(cpu, victim, share);
+	return 0;
+}
+
+/* Looks at the run queue of a task. */
+static ALWAYS_INLINE void enter_queue(struct walk *walk, struct cfs_rq *queue)
+{
+	struct task_group *group = NULL;
+	struct cgroup *cgroup = NULL;
+	struct kernfs_node *node = NULL;
+	u64 rq = 0, throttled = 0;
+	u32 count = 0;
+
+	walk->queue = (u64)queue;
+	walk->cgroup = NOBODY;
+	peek(rq, queue->rq);
+	if (field_exists(queue->throttled_clock_self_time)) {
+		peek(throttled, queue->throttled_clock_self_time);
+		if (!throttled)
+			peek(throttled, queue->throttled_clock_self);
+	} else if (field_exists(queue->throttled_clock_pelt_time)) {
+		peek(throttled, queue->throttled_clock_pelt_time);
+		peek(count, queue->throttle_count);
+	}
+	if (rq != walk->rq || throttled || count)
+		return;
+	peek(group, queue->tg);
+	peek(cgroup, group->css.cgroup);
+	peek(node, cgroup->kn);
+	peek(walk->cgroup, node->id);
+	peek(walk->pod, group->parent);
+	if (walk->cgroup == ROOT)
+		walk->cgroup = NOBODY;
+}
+
+static long settle_task(u32 __attribute__((unused)) index, struct walk *walk)
+{
+	struct task_struct *task = (void *)(walk->node - field_offset(((struct task_struct *)0)->se.group_node));
+	struct cfs_rq *queue = NULL;
+	u64 queued = 0;
+
+	if (!walk->node || walk->node == walk->head)
+		return 1;
+	peek(walk->node, ((struct list_head *)walk->node)->next);
+	peek(queued, task->sched_info.last_queued);
+	if (!queued || queued >= walk->now || (u64)task == walk->next)
+		return 0;
+	peek(queue, task->se.cfs_rq);
+	if ((u64)queue != walk->queue)
+		enter_queue(walk, queue);
+	if (walk->cgroup)
+		settle_wait(walk->id, walk->table, walk->cgroup, walk->pod, queued);
+	return 0;
+}
+
+/*
+ * Counts the waits in progress, so that a task that starves shows before it runs. A queue that is too long for a walk is
+ * left alone: its waits count when they end.
+ */
+NOINLINE int settle(u64 now, u32 id, u32 table)
+{
+	struct walk walk = { .now = now, .id = id, .table = table };
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &id);
+	struct rq *rq;
+
+	if (!cpu)
+		return 0;
+	rq = (void *)cpu->rq;
+	cpu->walked = now;
+	if (!field_exists(rq->cfs_tasks))
+		return 0;
+	walk.rq = cpu->rq;
+	walk.next = cpu->next;
+	walk.head = (u64)&rq->cfs_tasks;
+	walk.node = walk.head;
+	peek(walk.node, ((struct list_head *)walk.node)->next);
+	bpf_loop(SETTLE_TASKS, count_task, &walk, 0);
+	if (walk.node != walk.head)
+		return 0;
+	peek(walk.node, ((struct list_head *)walk.node)->next);
+	bpf_loop(SETTLE_TASKS, settle_task, &walk, 0);
+	cpu->settled = now;
+	return 0;
 }
 
 SEC("tp_btf/sched_switch")
@@ -666,8 +989,8 @@ int sched_switch(u64 *context)
 	u32 zero = 0, id = bpf_get_smp_processor_id();
 	struct control *settings = bpf_map_lookup_elem(&controls, &zero);
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &id);
-	u64 now = next->se.cfs_rq->rq->clock, cgroup = cgroup_of(next);
-	u64 began = 0, reading = 0, holder;
+	u64 now = next->se.cfs_rq->rq->clock, began = 0, reading = 0, holder;
+	struct slice turn = { .start = now, .cgroup = cgroup_of(next), .pod = pod_of(next), .covered = now };
 	struct slice *slice;
 	u32 table;
 
@@ -682,6 +1005,9 @@ int sched_switch(u64 *context)
 	if (unlikely(cpu->session != settings->session)) {
 		cpu->session = settings->session;
 		cpu->pushed = 0;
+		cpu->began = now;
+		cpu->settled = 0;
+		cpu->walked = 0;
 		holder = IDLE;
 	} else {
 		holder = cpu->slices[(cpu->pushed - 1) & (SLICES - 1)].cgroup;
@@ -689,15 +1015,26 @@ int sched_switch(u64 *context)
 			account_smt(cpu, table, holder, now);
 		if (holder != IDLE && unlikely(throttle_start(prev->se.cfs_rq, now)) && prev->prio >= MAX_RT_PRIO)
 			open_throttles(prev, id, now);
+		/* It stays queued: preempted, or with nothing to sleep for. */
+		if ((context[0] & 1) || !context[3])
+			note_preemption(prev);
 	}
 	cpu->smt_from = now;
-	if (cgroup != IDLE && cgroup != ROOT)
-		account_wait(cpu, id, table, next, cgroup, now);
-	if (!cpu->pushed || holder != cgroup) {
+	if (turn.cgroup != IDLE && turn.cgroup != ROOT)
+		turn.covered = account_wait(cpu, id, table, next, turn.cgroup, turn.pod, now);
+	if (!cpu->pushed || holder != turn.cgroup) {
 		slice = &cpu->slices[cpu->pushed & (SLICES - 1)];
-		slice->start = now;
-		slice->cgroup = cgroup;
+		*slice = turn;
 		cpu->pushed++;
+	} else {
+		slice = &cpu->slices[(cpu->pushed - 1) & (SLICES - 1)];
+		if (turn.covered < slice->covered)
+			slice->covered = turn.covered;
+	}
+	if (unlikely(now - cpu->walked > SETTLE_NS)) {
+		cpu->rq = (u64)next->se.cfs_rq->rq;
+		cpu->next = (u64)next;
+		settle(now, id, table);
 	}
 	if (unlikely(began)) {
 		u64 took = bpf_ktime_get_ns() - began;
@@ -706,5 +1043,35 @@ int sched_switch(u64 *context)
 		cpu->timed_ns += took > reading ? took - reading : 0;
 		cpu->timed_runs++;
 	}
+	return 0;
+}
+
+/*
+ * The same for the CPU in the first argument, on which nothing was switched for long: one task runs, others wait. Not
+ * attached, but run by user space: first anywhere, which returns whether anything waits there, then on that CPU. There
+ * no switch can interrupt it. The run queue is not locked, so tasks may come and go: of the list only numbers are
+ * followed, and a task that is on the way to another CPU is none of this one's.
+ */
+SEC("raw_tp/settle")
+int settle_cpu(u64 *context)
+{
+	u32 zero = 0, id = context[0], running = 0;
+	struct control *settings = bpf_map_lookup_elem(&controls, &zero);
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &id);
+	struct rq *rq;
+	u64 now = 0;
+
+	if (!cpu || !settings || !cpu->pushed || cpu->session != settings->session)
+		return 0;
+	rq = (void *)cpu->rq;
+	peek(now, rq->clock);
+	if (now < cpu->walked || now - cpu->walked <= SETTLE_NS)
+		return 0;
+	if (id != bpf_get_smp_processor_id()) {
+		peek(running, rq->nr_running);
+		return running > 1;
+	}
+	cpu->next = 0;
+	settle(now, id, id * 2 + (settings->half & 1));
 	return 0;
 }

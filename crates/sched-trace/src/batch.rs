@@ -18,6 +18,12 @@ pub(crate) struct CgroupSample {
     pub(crate) unknown_ns: u64,
     pub(crate) smt_self_ns: u64,
     pub(crate) smt_idle_ns: u64,
+    /// Time that the pod lost while the CPU was idle, and without a known cause.
+    pub(crate) lost_idle_ns: u64,
+    pub(crate) lost_unknown_ns: u64,
+    /// Waits after a wakeup, and those of at least ten milliseconds.
+    pub(crate) wakeups: u64,
+    pub(crate) late_wakeups: u64,
     pub(crate) latency: Histogram,
     pub(crate) stalls: Histogram,
     /// Number of polls that this sample has waited for its cgroup to be identified.
@@ -35,6 +41,8 @@ pub(crate) struct PairKey {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PairSample {
     pub(crate) wait_ns: u64,
+    /// Part of it that the victim's pod lost.
+    pub(crate) lost_ns: u64,
     pub(crate) smt_ns: u64,
     /// Number of polls that this sample has waited for its cgroups to be identified.
     pub(crate) age: u32,
@@ -50,6 +58,9 @@ pub(crate) struct Batch {
 impl Batch {
     /// Adds the entries of one half of the tables, multiplied by `scale`, and clears them. The
     /// program must not be writing to that half.
+    ///
+    /// Lost time and wakeups are for verdicts on single seconds, and are not estimated: with a
+    /// `scale` they are left out.
     pub(crate) fn drain<'a>(
         &mut self,
         cgroups: impl Iterator<Item = &'a CgroupWaits>,
@@ -67,6 +78,7 @@ impl Batch {
                 let holder = entry.holder.load(Relaxed);
                 let sample = self.pairs.entry(PairKey { victim, holder }).or_default();
                 sample.wait_ns += take(&entry.wait_ns) * scale;
+                sample.lost_ns += take(&entry.lost_ns) * u64::from(scale == 1);
                 sample.smt_ns += take(&entry.smt_ns) * scale;
                 entry.victim.store(0, Relaxed);
             }
@@ -82,6 +94,11 @@ impl CgroupSample {
         self.unknown_ns += take(&entry.unknown_ns) * scale;
         self.smt_self_ns += take(&entry.smt_self_ns) * scale;
         self.smt_idle_ns += take(&entry.smt_idle_ns) * scale;
+        let exact = u64::from(scale == 1);
+        self.lost_idle_ns += take(&entry.lost_idle_ns) * exact;
+        self.lost_unknown_ns += take(&entry.lost_unknown_ns) * exact;
+        self.wakeups += u64::from(entry.wakeups.swap(0, Relaxed)) * exact;
+        self.late_wakeups += u64::from(entry.late_wakeups.swap(0, Relaxed)) * exact;
         self.latency.sum_ns += take(&entry.latency_ns) * scale;
         self.stalls.sum_ns += take(&entry.stall_ns) * scale;
         for (histogram, counts) in
@@ -122,6 +139,7 @@ mod tests {
         entry.victim.store(victim, Relaxed);
         entry.holder.store(holder, Relaxed);
         entry.wait_ns.store(wait_ns, Relaxed);
+        entry.lost_ns.store(wait_ns / 3, Relaxed);
         entry.smt_ns.store(1, Relaxed);
         entry
     }
@@ -144,7 +162,7 @@ mod tests {
         );
         assert_eq!(batch.cgroups.len(), 2);
         let both = PairKey { victim: 5, holder: 6 };
-        assert_eq!(batch.pairs[&both], PairSample { wait_ns: 7, smt_ns: 2, age: 0 });
+        assert_eq!(batch.pairs[&both], PairSample { wait_ns: 7, lost_ns: 2, smt_ns: 2, age: 0 });
         assert_eq!(batch.pairs.len(), 2);
 
         let drained = batch.clone().cgroups;
@@ -155,7 +173,11 @@ mod tests {
     #[test]
     fn in_bursts_each_entry_stands_for_several() {
         let mut batch = Batch::default();
-        batch.drain([cgroup(5, 10, [1, 2])].iter(), [pair(5, 6, 3)].iter(), 8);
+        let entry = cgroup(5, 10, [1, 2]);
+        entry.wakeups.store(3, Relaxed);
+        batch.drain([entry].iter(), [pair(5, 6, 3)].iter(), 8);
+        assert_eq!(batch.cgroups[&5].wakeups, 0, "not estimated");
+        assert_eq!(batch.pairs[&PairKey { victim: 5, holder: 6 }].lost_ns, 0);
         assert_eq!(batch.cgroups[&5].self_ns, 80);
         assert_eq!(batch.cgroups[&5].latency.counts, [8, 0, 0, 0, 0, 0, 0, 0, 0, 16]);
         assert_eq!(batch.pairs[&PairKey { victim: 5, holder: 6 }].wait_ns, 24);

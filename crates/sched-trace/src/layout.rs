@@ -4,12 +4,17 @@
 //! only writer of its CPU's entries, so no word is torn and no count is lost; two words may be from
 //! different moments.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Number of buckets of a histogram; the last has no upper bound.
 pub(crate) const BUCKETS: usize = 10;
 /// Number of slices in a CPU's history.
 pub(crate) const SLICES: usize = 1024;
+/// Number of preempted tasks that are known not to have been woken.
+pub(crate) const PREEMPTIONS: u32 = 4096;
+/// Number of pods on a CPU whose waits in progress are counted as a union.
+const PODS: usize = 64;
 /// Each table has two halves: the program fills one while user space reads the other.
 pub(crate) const HALVES: u32 = 2;
 /// Id of the holder while a CPU was idle. Cgroup ids are inodes, starting at 1.
@@ -43,8 +48,23 @@ pub(crate) struct Cpu {
     pub(crate) lost_ns: AtomicU64,
     /// Number of throttle histories that were evicted by others.
     pub(crate) evicted: AtomicU64,
-    padding: [AtomicU64; 6],
-    slices: [[AtomicU64; 2]; SLICES],
+    began: AtomicU64,
+    settled: AtomicU64,
+    rq: AtomicU64,
+    next: AtomicU64,
+    walked: AtomicU64,
+    padding: [AtomicU64; 1],
+    slices: [[AtomicU64; 4]; SLICES],
+    coverage: [[AtomicU64; 3]; PODS],
+    share: [AtomicU64; 14],
+}
+
+impl Cpu {
+    /// Whether no task runs on it, so that none waits either; also before the program ran there.
+    pub(crate) fn is_idle(&self) -> bool {
+        let newest = self.pushed.load(Relaxed).checked_sub(1);
+        newest.is_none_or(|newest| self.slices[newest as usize % SLICES][1].load(Relaxed) == IDLE)
+    }
 }
 
 /// Waits of one cgroup's tasks on one CPU.
@@ -55,15 +75,21 @@ pub(crate) struct CgroupWaits {
     pub(crate) cgroup: AtomicU64,
     pub(crate) latency_ns: AtomicU64,
     pub(crate) latencies: [AtomicU32; BUCKETS],
+    /// Waits after a wakeup, and those of at least ten milliseconds.
+    pub(crate) wakeups: AtomicU32,
+    pub(crate) late_wakeups: AtomicU32,
     pub(crate) self_ns: AtomicU64,
     pub(crate) throttled_ns: AtomicU64,
     pub(crate) idle_ns: AtomicU64,
     pub(crate) unknown_ns: AtomicU64,
+    /// Parts of the two that the pod lost.
+    pub(crate) lost_idle_ns: AtomicU64,
+    pub(crate) lost_unknown_ns: AtomicU64,
     pub(crate) smt_self_ns: AtomicU64,
     pub(crate) smt_idle_ns: AtomicU64,
     pub(crate) stall_ns: AtomicU64,
     pub(crate) stalls: [AtomicU32; BUCKETS],
-    padding: [AtomicU64; 5],
+    padding: [AtomicU64; 2],
 }
 
 /// Waits of one cgroup caused by another on one CPU.
@@ -74,5 +100,7 @@ pub(crate) struct Pair {
     pub(crate) victim: AtomicU64,
     pub(crate) holder: AtomicU64,
     pub(crate) wait_ns: AtomicU64,
+    /// Part of the waits that does not overlap with other waits of the victim's pod on this CPU.
+    pub(crate) lost_ns: AtomicU64,
     pub(crate) smt_ns: AtomicU64,
 }

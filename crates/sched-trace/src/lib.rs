@@ -14,6 +14,7 @@ mod governor;
 mod heap;
 mod interference;
 mod layout;
+mod lost;
 mod mapped;
 mod node;
 mod program;

@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn sizes_are_strides() {
         assert_eq!(size_of::<Control>(), 16);
-        assert_eq!(size_of::<Cpu>(), 16 * 8 + 1024 * 16);
+        assert_eq!(size_of::<Cpu>(), 16 * 8 + 1024 * 32 + 64 * 24 + 14 * 8);
         assert_eq!(size_of::<CgroupWaits>(), 192);
-        assert_eq!(size_of::<Pair>(), 32);
+        assert_eq!(size_of::<Pair>(), 40);
     }
 }

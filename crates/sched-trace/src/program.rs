@@ -9,20 +9,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use aya::maps::Map;
-use aya::programs::BtfTracePoint;
 use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::programs::{BtfTracePoint, RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader};
 use snapshot::{LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
 
 use crate::cpus::Cpus;
 use crate::error::StartError;
-use crate::layout::{CgroupWaits, Control, Cpu, HALVES, Pair};
+use crate::layout::{CgroupWaits, Control, Cpu, HALVES, PREEMPTIONS, Pair};
 use crate::mapped::{Mapped, Shared};
 
 /// The program, built from `bpf/sched_trace.bpf.c` by `cargo xtask bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched_trace.bpf.o");
 
 const NAME: &str = "sched_switch";
+
+/// The program that is run and not attached.
+const SETTLE: &str = "settle_cpu";
 
 /// Fields of `struct cfs_rq` with which the program detects throttling: since Linux 6.6, and from
 /// 5.19 to 6.5. The helpers it calls are older than both.
@@ -122,6 +125,7 @@ impl Program {
             .map_err(|error| StartError::on_load(error, is_locked_down))?;
         let program = tracepoint(&mut ebpf);
         program.load(NAME, &btf).map_err(|error| StartError::on_verify(error, is_locked_down))?;
+        settler(&mut ebpf).load().map_err(|error| StartError::on_verify(error, is_locked_down))?;
         let tables = map_tables(&ebpf, cpus.count, slots)?;
         for &(cpu, sibling) in &cpus.siblings {
             tables.cpus[cpu as usize].sibling.store(u64::from(sibling) + 1, Relaxed);
@@ -145,6 +149,22 @@ impl Program {
         if let Some(link) = self.link.take() {
             // The link is the program's own, and closing a descriptor does not fail.
             let _ = tracepoint(&mut self.ebpf).detach(link);
+        }
+    }
+
+    /// Counts the waits in progress on a CPU on which nothing was switched for long. Waits that
+    /// cannot be counted now count when they end.
+    pub(crate) fn settle(&self, cpu: u32) {
+        let Some(program) = self.ebpf.program(SETTLE) else { return };
+        let Ok(program): Result<&RawTracePoint, _> = program.try_into() else { return };
+        let run = |on| {
+            let mut options = RawTracePointRunOptions { cpu: on, ..Default::default() };
+            options.args[0] = u64::from(cpu);
+            program.test_run(options).is_ok_and(|result| result.return_value == 1)
+        };
+        // Only a CPU on which a task waits is interrupted.
+        if self.link.is_some() && run(None) {
+            run(Some(cpu));
         }
     }
 
@@ -187,6 +207,7 @@ fn relocate(object: &[u8], btf: &Btf, cpus: &Cpus, slots: Slots) -> Result<Ebpf,
         .override_global("latency_bounds", &LATENCY_BOUNDS_NS[..], true)
         .override_global("stall_bounds", &STALL_BOUNDS_NS[..], true)
         .map_max_entries("cpus", cpus.count)
+        .map_max_entries("preemptions", PREEMPTIONS)
         .map_max_entries("throttles", cpus.count * slots.throttles)
         .map_max_entries("cgroups", cpus.count * HALVES * slots.cgroups)
         .map_max_entries("pairs", cpus.count * HALVES * slots.pairs)
@@ -196,6 +217,11 @@ fn relocate(object: &[u8], btf: &Btf, cpus: &Cpus, slots: Slots) -> Result<Ebpf,
 fn tracepoint(ebpf: &mut Ebpf) -> &mut BtfTracePoint {
     let program = ebpf.program_mut(NAME).expect("the object has this program, a test says");
     program.try_into().expect("the object has it in a tp_btf section, a test says")
+}
+
+fn settler(ebpf: &mut Ebpf) -> &mut RawTracePoint {
+    let program = ebpf.program_mut(SETTLE).expect("the object has this program, a test says");
+    program.try_into().expect("the object has it in a raw_tp section, a test says")
 }
 
 fn map_tables(ebpf: &Ebpf, cpus: u32, slots: Slots) -> Result<Tables, StartError> {

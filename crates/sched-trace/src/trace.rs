@@ -93,6 +93,7 @@ impl SchedTrace {
         self.polled = now;
         self.collect(owners, elapsed, delays);
         let usage = Usage { cost: self.advance_cost(), capacity: elapsed * self.cpus.online };
+        self.settle();
         self.govern(now, usage);
         self.rollup.retain(owners);
         self.write_report();
@@ -117,6 +118,13 @@ impl SchedTrace {
         }
         self.delays.clear();
         self.delays.extend_from_slice(delays);
+    }
+
+    /// Counts the waits in progress where the program itself did not, which only runs at a context
+    /// switch.
+    fn settle(&self) {
+        let busy = self.program.tables.cpus.iter().enumerate().filter(|(_, cpu)| !cpu.is_idle());
+        busy.for_each(|(cpu, _)| self.program.settle(cpu as u32));
     }
 
     fn advance_cost(&mut self) -> Duration {
@@ -150,6 +158,8 @@ impl SchedTrace {
         self.report.containers.extend(self.rollup.containers());
         self.report.interference.clear();
         self.report.interference.extend(self.rollup.interference());
+        self.report.lost.clear();
+        self.report.lost.extend(self.rollup.lost());
         self.report.losses = Losses {
             lost_waits: sum(|cpu| &cpu.lost_waits),
             lost_ns: sum(|cpu| &cpu.lost_ns),

@@ -38,6 +38,11 @@ pub trait Owners {
     fn has_container(&self, container: ContainerId) -> bool;
     /// Whether the pod still has series.
     fn has_pod(&self, pod: PodId) -> bool;
+    /// Whether the pod still has a name. A pod that is gone may keep it until the last waits that
+    /// it caused are read.
+    fn has_name(&self, pod: PodId) -> bool {
+        self.has_pod(pod)
+    }
 }
 
 /// Run-queue delay of a container's threads since its last report, from
@@ -57,7 +62,8 @@ pub struct TracedContainer {
     pub container: ContainerId,
     /// Id of its pod.
     pub pod: PodId,
-    /// Waits of its threads by cause. A wait counts when it ends.
+    /// Waits of its threads by cause. A wait counts while it lasts, or when it ends if its run queue
+    /// was ever throttled.
     pub waits: ContainerWaits,
 }
 
@@ -72,6 +78,30 @@ pub enum Aggressor {
     Other,
 }
 
+/// What ran while a pod lost time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LostTo {
+    /// Another pod.
+    Pod(PodId),
+    /// A host service, the kernel, or an idle CPU that woke up.
+    System,
+    /// Not known.
+    Unattributed,
+}
+
+/// Lost time of one pod: see [`snapshot::LostTime`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TracedLoss {
+    /// The pod that lost the time.
+    pub victim: PodId,
+    /// What ran meanwhile, core-nanoseconds since the pod was first seen.
+    pub by: Vec<(LostTo, u64)>,
+    /// Number of waits after a wakeup.
+    pub wakeups: u64,
+    /// Those of at least ten milliseconds.
+    pub late_wakeups: u64,
+}
+
 /// Results up to the poll before this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitReport {
@@ -82,6 +112,8 @@ pub struct WaitReport {
     /// Wait time of each victim by aggressor, thread-nanoseconds. Counts since the victim was first
     /// seen, or for a listed aggressor, since it was first listed.
     pub interference: Vec<((PodId, Aggressor), u64)>,
+    /// Lost time by victim; does not grow while the program runs in bursts.
+    pub lost: Vec<TracedLoss>,
     /// Losses since the start.
     pub losses: Losses,
     /// Number of context switches.
@@ -98,6 +130,7 @@ impl WaitReport {
             mode: TraceMode::Continuous,
             containers: Vec::new(),
             interference: Vec::new(),
+            lost: Vec::new(),
             losses: Losses::default(),
             switches: 0,
             run_ns: 0,

@@ -25,6 +25,8 @@ pub(crate) struct NodeOwners {
     container_labels: HashMap<ContainerId, Box<str>>,
     pods: HashMap<(String, String), Seen<PodId>>,
     identities: HashMap<PodId, Arc<PodIdentity>>,
+    /// Pods that are gone, and the last poll that saw them.
+    gone: HashMap<PodId, Seen<Arc<PodIdentity>>>,
     cgroups: HashMap<u64, Seen<Owner>>,
     /// Owners of the existing kubelet cgroups, by path.
     paths: HashMap<Arc<str>, Owner>,
@@ -49,6 +51,7 @@ impl NodeOwners {
             container_labels: HashMap::new(),
             pods: HashMap::new(),
             identities: HashMap::new(),
+            gone: HashMap::new(),
             cgroups: HashMap::new(),
             paths: HashMap::new(),
         }
@@ -94,9 +97,14 @@ impl NodeOwners {
         self.cgroups.retain(|_, cgroup| cgroup.poll + KEPT_POLLS >= now);
         self.containers.retain(|_, container| container.poll == now);
         self.pods.retain(|_, pod| pod.poll == now);
-        let Self { containers, pods, container_labels, identities, .. } = self;
+        let Self { containers, pods, container_labels, identities, gone, .. } = self;
         container_labels.retain(|_, labels| containers.contains_key(labels));
-        identities.retain(|_, pod| pods.contains_key(&(pod.namespace.clone(), pod.pod.clone())));
+        gone.retain(|_, pod| pod.poll + KEPT_POLLS >= now);
+        let is_there =
+            |pod: &PodIdentity| pods.contains_key(&(pod.namespace.clone(), pod.pod.clone()));
+        for (pod, identity) in identities.extract_if(|_, pod| !is_there(pod)) {
+            gone.insert(pod, Seen { it: identity, poll: now });
+        }
     }
 
     fn container(&mut self, identity: &ContainerIdentity) -> (ContainerId, PodId) {
@@ -140,6 +148,12 @@ impl NodeOwners {
         self.container_labels.get(&container).map(|labels| &**labels)
     }
 
+    /// Name of the pod; that of a pod that is gone as long as its cgroups have an owner.
+    pub(crate) fn name(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
+        self.identities.get(&pod).or_else(|| self.gone.get(&pod).map(|seen| &seen.it))
+    }
+
+    /// Name of a pod that is not gone.
     pub(crate) fn identity(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
         self.identities.get(&pod)
     }
@@ -172,6 +186,10 @@ impl Owners for NodeOwners {
 
     fn has_pod(&self, pod: PodId) -> bool {
         self.identities.contains_key(&pod)
+    }
+
+    fn has_name(&self, pod: PodId) -> bool {
+        self.name(pod).is_some()
     }
 }
 

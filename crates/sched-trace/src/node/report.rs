@@ -3,11 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use snapshot::{ContainerWaits, FeatureState, InterferenceRow, NodeWaits, TraceMode, TraceRow};
+use snapshot::{
+    ContainerWaits, Culprit, FeatureState, InterferenceRow, LostTime, NodeWaits, TraceMode,
+    TraceRow,
+};
 
 use super::FEATURE;
 use super::owners::NodeOwners;
-use crate::waits::{Aggressor, PodId, WaitReport};
+use crate::waits::{Aggressor, LostTo, PodId, TracedLoss, WaitReport};
 
 pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
     NodeWaits {
@@ -17,6 +20,7 @@ pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
             .iter()
             .filter_map(|&(pair, wait_ns)| interference(pair, wait_ns, owners))
             .collect(),
+        lost: lost(found, owners),
         // Measured by the caller, which knows the times of the polls.
         pressure: Vec::new(),
         trace: Some(TraceRow {
@@ -58,6 +62,31 @@ fn interference(
     })
 }
 
+/// Nothing while the program runs in bursts: then nothing is added.
+fn lost(found: &WaitReport, owners: &NodeOwners) -> Vec<LostTime> {
+    if found.mode != TraceMode::Continuous {
+        return Vec::new();
+    }
+    found.lost.iter().filter_map(|traced| lost_time(traced, owners)).collect()
+}
+
+fn lost_time(traced: &TracedLoss, owners: &NodeOwners) -> Option<LostTime> {
+    let by = traced.by.iter().filter_map(|&(to, ns)| {
+        let culprit = match to {
+            LostTo::Pod(pod) => Culprit::Pod(Arc::clone(owners.name(pod)?)),
+            LostTo::System => Culprit::System,
+            LostTo::Unattributed => Culprit::Unattributed,
+        };
+        Some((culprit, ns))
+    });
+    Some(LostTime {
+        victim: Arc::clone(owners.identity(traced.victim)?),
+        by: by.collect(),
+        wakeups: traced.wakeups,
+        late_wakeups: traced.late_wakeups,
+    })
+}
+
 /// In force; with a reason if the values are estimates.
 fn feature(mode: TraceMode) -> FeatureState {
     let reason = match mode {
@@ -85,20 +114,19 @@ mod tests {
 
     /// The pods `shop/cart` and `batch/encode`, with one container each.
     fn owners() -> NodeOwners {
-        let row = |namespace: &str, pod: &str| {
-            let (labels, namespace, pod) = (pod.into(), namespace.to_owned(), pod.to_owned());
-            let identity = Arc::new(ContainerIdentity {
-                labels,
-                namespace,
-                pod,
-                ..ContainerIdentity::default()
-            });
-            ContainerRow { identity, ..ContainerRow::default() }
+        let row = |namespace: &str, pod: &str| ContainerRow {
+            identity: identity(namespace, pod),
+            ..ContainerRow::default()
         };
         let containers = vec![row("shop", "cart"), row("batch", "encode")];
         let mut owners = NodeOwners::new(PathIndex::new("/nowhere", None));
         owners.refresh(&NodeSnapshot { containers, ..NodeSnapshot::default() }, Instant::now());
         owners
+    }
+
+    fn identity(namespace: &str, pod: &str) -> Arc<ContainerIdentity> {
+        let (labels, namespace, pod) = (pod.into(), namespace.to_owned(), pod.to_owned());
+        Arc::new(ContainerIdentity { labels, namespace, pod, ..ContainerIdentity::default() })
     }
 
     fn pod(owners: &NodeOwners, name: &str) -> PodId {
@@ -127,6 +155,43 @@ mod tests {
         assert_eq!(names(Aggressor::System), of_cart("system", ""));
         assert_eq!(names(Aggressor::Other), of_cart("other", ""));
         assert_eq!(names(Aggressor::Pod(PodId(99))), None, "a pod that is gone");
+    }
+
+    #[test]
+    fn lost_time_names_culprits_that_are_gone_and_no_such_victims() {
+        let mut owners = owners();
+        let [cart, encode] = ["cart", "encode"].map(|name| pod(&owners, name));
+        let cart_only =
+            vec![ContainerRow { identity: identity("shop", "cart"), ..ContainerRow::default() }];
+        let snapshot = NodeSnapshot { containers: cart_only, ..NodeSnapshot::default() };
+        owners.refresh(&snapshot, Instant::now());
+        let by = vec![
+            (LostTo::Pod(encode), 30),
+            (LostTo::Pod(PodId(99)), 7),
+            (LostTo::System, 20),
+            (LostTo::Unattributed, 10),
+        ];
+        let loss = |victim| TracedLoss { victim, by: by.clone(), wakeups: 5, late_wakeups: 2 };
+        let mut found = WaitReport { lost: vec![loss(cart), loss(encode)], ..WaitReport::empty() };
+        let published = waits(&found, &owners).lost;
+        let [lost] = &published[..] else { panic!("{published:?}") };
+        assert_eq!((&*lost.victim.pod, lost.wakeups, lost.late_wakeups), ("cart", 5, 2));
+        let by: Vec<_> = lost.by.iter().map(|(culprit, ns)| (named(culprit), *ns)).collect();
+        assert_eq!(by, [("encode", 30), ("system", 20), ("unattributed", 10)]);
+        found.mode = TraceMode::Bursts { one_of: 3 };
+        assert!(waits(&found, &owners).lost.is_empty());
+        for _ in 0..10 {
+            owners.refresh(&snapshot, Instant::now());
+        }
+        assert_eq!(lost_time(&loss(cart), &owners).unwrap().by.len(), 2, "names are forgotten");
+    }
+
+    fn named(culprit: &Culprit) -> &str {
+        match culprit {
+            Culprit::Pod(pod) => &pod.pod,
+            Culprit::System => "system",
+            Culprit::Unattributed => "unattributed",
+        }
     }
 
     #[test]

@@ -56,6 +56,7 @@ fn a_trace_whose_thread_panicked_is_loaded_again_and_counted() {
         mode: TraceMode::Continuous,
         containers: Vec::new(),
         interference: Vec::new(),
+        lost: Vec::new(),
         losses: Default::default(),
         switches: 7,
         run_ns: 0,

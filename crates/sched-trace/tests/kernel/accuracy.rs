@@ -11,11 +11,11 @@ use crate::lab::{Lab, Measured, Spinner, busy_ns, last_cpu};
 use crate::workload::burst;
 
 /// CFS period of every quota.
-const PERIOD_USEC: u64 = 100_000;
+pub(crate) const PERIOD_USEC: u64 = 100_000;
 
 /// `actual` lies within `share` of `expected`.
 #[track_caller]
-fn assert_near(what: &str, actual: u64, expected: u64, share: f64) {
+pub(crate) fn assert_near(what: &str, actual: u64, expected: u64, share: f64) {
     let off = (actual as f64 - expected as f64) / expected as f64;
     assert!(
         off.abs() <= share,
@@ -27,7 +27,7 @@ fn assert_near(what: &str, actual: u64, expected: u64, share: f64) {
 
 /// All causes add up to the kernel's run delay.
 #[track_caller]
-fn assert_adds_up(victim: &Measured) {
+pub(crate) fn assert_adds_up(victim: &Measured) {
     assert_near("all causes", victim.sum_ns(), victim.delay_ns, 0.05);
 }
 
@@ -72,7 +72,7 @@ fn assert_neighbor(victim: &Measured, rival: &Measured, throttled_ns: u64) {
 
 /// Run time of the rest of the machine on a CPU that is never idle, from the kernel's counters: the
 /// time in which the victim's one thread waited and no rival ran.
-fn machine_ns(victim: &Measured, rivals: &[&Measured]) -> u64 {
+pub(crate) fn machine_ns(victim: &Measured, rivals: &[&Measured]) -> u64 {
     let ran: u64 = rivals.iter().map(|rival| rival.run_ns).sum();
     victim.delay_ns.saturating_sub(ran)
 }

@@ -238,6 +238,15 @@ impl Container {
         self.truth().delay_ns
     }
 
+    /// Run time of all tasks.
+    pub(crate) fn run_ns(&self) -> u64 {
+        self.truth().run_ns
+    }
+
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> {
+        self.spinners.iter().map(|spinner| spinner.running.pid())
+    }
+
     /// Moves all its processes to another CPU.
     pub(crate) fn move_to(&self, cpu: u32) {
         let mut cpus = CpuSet::new();

@@ -10,6 +10,7 @@ mod accuracy;
 mod budget;
 mod degrade;
 mod lab;
+mod lost;
 mod migration;
 mod node;
 mod smt;
