@@ -7,16 +7,18 @@
 
 mod cause;
 mod node;
+mod reading;
 mod track;
 mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use api::{SlowedReason, Verdict};
+use api::{CauseKind, SlowedReason, Verdict};
 use snapshot::{Culprit, PodIdentity};
 
 use node::Node;
+pub use reading::Reader;
 use track::Track;
 
 /// A workload on a node. Pods of one workload count together.
@@ -104,6 +106,8 @@ pub struct Slowed {
     pub seconds: f64,
     /// Time lost for this reason, core-seconds.
     pub lost: f64,
+    /// How well the cause is known.
+    pub cause: CauseKind,
     /// The cause, if it is one workload or the host.
     pub culprit: Option<api::Culprit>,
 }

@@ -234,8 +234,8 @@ impl Track {
             }
         }
         let culprit = verdict.culprit().cloned();
-        let (pod, reason) = (Arc::clone(&pod.pod), verdict.reason);
-        (seconds > 0.0).then_some(Slowed { pod, reason, seconds, lost, culprit })
+        let (pod, reason, cause) = (Arc::clone(&pod.pod), verdict.reason, verdict.cause);
+        (seconds > 0.0).then_some(Slowed { pod, reason, seconds, lost, cause, culprit })
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Descriptor, Extent, Form, Preset, Scope, Selection, all, cadvisor, f
 
 const SECTIONS: [(Scope, &str); 5] = [
     (Scope::Container, "Containers"),
-    (Scope::Pod, "Pods whose own cgroup has a quota"),
+    (Scope::Pod, "Pods: quotas of their own cgroups, and slowed pods"),
     (Scope::Interference, "Waits of a pod, by the pod that caused them"),
     (Scope::Node, "Node"),
     (Scope::Agent, "Agent"),

@@ -57,10 +57,10 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let idle = PodSecond {
+    let throttled = |used: f64| PodSecond {
         limit_cores: Some(0.05),
         throttled_own: 0.29,
-        ..loses(pod("idle/load", 0.05, 0.004), &[("batch/report", 0.0002)])
+        ..loses(pod("idle/load", 0.05, used), &[("batch/report", 0.0002)])
     };
     let spinners = |name, other| PodSecond {
         waited_self: 4.0,
@@ -84,8 +84,13 @@ fn cases() -> Vec<Case> {
             ],
         },
         Case {
-            node: "an idle load of 50m",
-            second: busy(vec![idle, spinner("batch/report", 0.5, 1.9)]),
+            node: "a load of 50m beside spinners: throttled, and not slowed by others",
+            second: busy(vec![throttled(0.02), spinner("batch/report", 0.5, 1.9)]),
+            expected: &["idle/load Service own_limit ×15.5 by itself"],
+        },
+        Case {
+            node: "the same with a use of a tenth of its limit",
+            second: busy(vec![throttled(0.005), spinner("batch/report", 0.5, 1.9)]),
             expected: &[],
         },
         Case {

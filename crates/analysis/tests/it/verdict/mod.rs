@@ -3,4 +3,5 @@
 mod counterexamples;
 mod over_time;
 mod properties;
+mod reading;
 mod scene;
