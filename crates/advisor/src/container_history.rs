@@ -38,22 +38,6 @@ struct Sums {
     periods: f64,
     throttled: f64,
     ancestor_throttled: f64,
-    /// CPU time in the windows with known waits.
-    waits_seen: f64,
-    /// Wait for other pods, thread-nanoseconds: from the trace, else the run-queue delay without
-    /// throttling.
-    contention: f64,
-    /// Part of `contention` that its own threads may have caused.
-    own_wait: f64,
-}
-
-/// Source of the wait for other pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WaitSource {
-    /// The trace, which distinguishes its own threads from others'.
-    Trace,
-    /// The lower bound from its run-queue delay, which does not.
-    RunDelay,
 }
 
 /// Counters at the last window.
@@ -65,7 +49,6 @@ struct LastCounters {
     periods: u64,
     throttled: u64,
     ancestor_ns: u64,
-    contention_ns: Option<(WaitSource, u64)>,
 }
 
 impl LastCounters {
@@ -77,10 +60,6 @@ impl LastCounters {
             periods: cfs.periods,
             throttled: cfs.throttled_periods,
             ancestor_ns: row.throttled_ancestor_ns.unwrap_or(0),
-            contention_ns: match &row.waits {
-                Some(waits) => Some((WaitSource::Trace, waits.neighbor_ns)),
-                None => row.contention_lower_ns.map(|ns| (WaitSource::RunDelay, ns)),
-            },
         }
     }
 }
@@ -91,9 +70,6 @@ pub(crate) struct ContainerHistory {
     history: History,
     last_counters: Option<LastCounters>,
     sums: Sums,
-    /// Whether the next delta of the lower bound covers windows in which the number of threads was
-    /// unknown.
-    is_delta_unknown: bool,
     /// Own and lowest limit, cores.
     limits: (Option<f64>, Option<f64>),
     live_set: Option<f64>,
@@ -139,7 +115,6 @@ impl ContainerHistory {
         self.history.push(&window, own_limit);
         self.follow_limits(row);
         self.sums.add(&window, ancestor_ns);
-        self.follow_waits(then.contention_ns, now.contention_ns, used_ns, row.threads.counted());
         self.follow_live_set(row, length_ns);
         let after = Duration::from_secs(after_seconds);
         if self.watched - self.evaluated >= EVALUATE_EVERY
@@ -147,35 +122,6 @@ impl ContainerHistory {
         {
             self.evaluated = self.watched;
             self.evaluate(after_seconds);
-        }
-    }
-
-    /// Adds the wait for other pods, except in windows in which it is unknown: when the counter has
-    /// changed, or while the number of threads is unknown and waits among its own threads cannot be
-    /// separated.
-    fn follow_waits(
-        &mut self,
-        then: Option<(WaitSource, u64)>,
-        now: Option<(WaitSource, u64)>,
-        used_ns: u64,
-        threads: Option<u64>,
-    ) {
-        let (Some((before, from)), Some((source, to))) = (then, now) else { return };
-        let gained_ns = to.saturating_sub(from);
-        // While one thread runs, each of the others may wait for it.
-        let own_wait_ns = match (source, threads) {
-            _ if source != before => return,
-            (WaitSource::Trace, _) => 0,
-            (WaitSource::RunDelay, Some(threads)) => {
-                used_ns.saturating_mul(threads.saturating_sub(1))
-            }
-            (WaitSource::RunDelay, None) => {
-                self.is_delta_unknown = true;
-                return;
-            }
-        };
-        if gained_ns == 0 || !std::mem::take(&mut self.is_delta_unknown) {
-            self.sums.add_waits(used_ns, gained_ns, own_wait_ns);
         }
     }
 
@@ -232,10 +178,6 @@ impl ContainerHistory {
         let memory = self.memory(row);
         let ancestor =
             row.throttled_ancestor_ns.and(share(self.sums.ancestor_throttled, self.sums.seconds));
-        let is_seen = row.waits.is_some() || row.contention_lower_ns.is_some();
-        let contention =
-            share((self.sums.contention - self.sums.own_wait).max(0.0), self.sums.waits_seen)
-                .filter(|_| is_seen);
         Facts {
             container: row.identity.container.clone(),
             spec: row.spec.map(|of_pod| spec(of_pod, &row.identity)),
@@ -247,7 +189,6 @@ impl ContainerHistory {
             request_cores: row.request_cores,
             throttled_share,
             ancestor_throttled_rate: ancestor,
-            contention_share: contention,
             memory_limit: row.memory_limit_bytes,
             memory_request: row.memory_request_bytes,
             kernel_release: kernel_release.to_owned(),
@@ -259,7 +200,7 @@ impl ContainerHistory {
             memory,
             runtime: self.program.runtime().cloned(),
             injected: Vec::new(),
-            delay: None,
+            slowed: None,
         }
     }
 
@@ -375,15 +316,6 @@ impl Sums {
         fade(&mut self.periods, window.periods.unwrap_or(0) as f64);
         fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
         fade(&mut self.ancestor_throttled, ancestor_ns as f64 / 1e9);
-        fade(&mut self.waits_seen, 0.0);
-        fade(&mut self.contention, 0.0);
-        fade(&mut self.own_wait, 0.0);
-    }
-
-    fn add_waits(&mut self, used_ns: u64, contention_ns: u64, own_wait_ns: u64) {
-        self.waits_seen += used_ns as f64;
-        self.contention += contention_ns as f64;
-        self.own_wait += own_wait_ns as f64;
     }
 }
 

@@ -7,16 +7,16 @@
 mod advisor;
 mod arrivals;
 mod container_history;
-mod interference;
 mod program;
 mod quotas;
+mod verdicts;
 mod workloads;
 
 use std::time::Duration;
 
 pub use advisor::Advisor;
 pub use arrivals::sample_arrivals;
-pub use interference::InterferencePolicy;
+pub use verdicts::{Judge, Judgement};
 
 /// Longest round of the advisor and of the arrival sampler.
 pub const ROUND: Duration = Duration::from_secs(10);

@@ -3,11 +3,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use api::{Finding, FindingKind, Injected, InjectionStatus, Language, OBJECTIVE, Runtime};
+use api::{
+    Finding, FindingKind, Injected, InjectionStatus, Language, OBJECTIVE, Runtime, Severity,
+    SlowedReason,
+};
 use serde_json::Value;
 use snapshot::Limit;
 
-use crate::facts::{Delay, Facts, Place};
+use crate::facts::{Facts, Place};
 use crate::patch;
 use crate::request;
 
@@ -15,10 +18,6 @@ use crate::request;
 pub const THROTTLED_SHARE: f64 = 0.05;
 /// Minimum relevant time throttled by an ancestor, seconds per second.
 const ANCESTOR_THROTTLED_RATE: f64 = 0.05;
-/// Maximum wait time that neighbors may cause, as a share of the CPU time used.
-const CONTENTION_SHARE: f64 = 0.1;
-/// Minimum relevant wait time caused by neighbors, thread-seconds per second.
-const CONTENTION_CORES: f64 = 0.05;
 /// A 95th percentile of use below this share of the limit means that only bursts exceed the limit.
 const FAR_BELOW: f64 = 0.5;
 /// Maximum ratio of an estimated percentile of use to the true one.
@@ -49,7 +48,8 @@ impl Change {
 }
 
 /// The rules, in the order of the findings.
-const RULES: [(FindingKind, Rule); 18] = [
+const RULES: [(FindingKind, Rule); 17] = [
+    (FindingKind::SlowedByOthers, slowed_by_others),
     (FindingKind::ThrottledByOwnQuota, throttled_by_own_quota),
     (FindingKind::LimitTooTightForBursts, limit_too_tight_for_bursts),
     (FindingKind::ThrottledByAncestor, throttled_by_ancestor),
@@ -65,8 +65,6 @@ const RULES: [(FindingKind, Rule); 18] = [
     (FindingKind::MemoryLimitNotRequest, memory_limit_not_request),
     (FindingKind::HeapLimitUnset, heap_limit_unset),
     (FindingKind::InjectedEnvStale, injected_env_stale),
-    (FindingKind::NoisyNeighbor, noisy_neighbor),
-    (FindingKind::DelaysNeighbor, delays_neighbor),
     (FindingKind::KernelSliceExpiry, kernel_slice_expiry),
 ];
 
@@ -86,8 +84,16 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         let evidence: BTreeMap<_, _> =
             figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
         let docs = format!("advice.md#{}", kind.as_str());
-        let (kind, severity, windows) = (*kind, kind.severity(), facts.cpu.windows);
-        Some(Finding { kind, severity, evidence, windows, patch, no_patch, docs })
+        Some(Finding {
+            kind: *kind,
+            severity: severity(*kind, facts),
+            summary: summary(*kind, facts),
+            evidence,
+            windows: facts.cpu.windows,
+            patch,
+            no_patch,
+            docs,
+        })
     });
     found.collect()
 }
@@ -330,28 +336,38 @@ fn has_memory_limit(go: &Runtime) -> bool {
     go.settings.get("GOMEMLIMIT").is_some_and(|limit| !matches!(limit.as_str(), "" | "off"))
 }
 
-fn noisy_neighbor(facts: &Facts) -> Answer {
-    let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
-    // For a container that hardly runs, even a tiny wait is a large share.
-    facts.cpu.request_cores.filter(|used| share * used > CONTENTION_CORES)?;
-    Some((
-        vec![("contentionShare", share)],
-        Change::none(
-            "no field of this workload fixes it: move one of the pods, or raise this pod's CPU request",
-        ),
-    ))
+/// One finding per victim, on its busiest container. A request below the use is the first remedy:
+/// requests set the weights by which pods share the CPUs.
+fn slowed_by_others(facts: &Facts) -> Answer {
+    let verdict = facts.slowed.as_ref().filter(|verdict| verdict.is_harm())?;
+    let mut figures = vec![
+        ("slowedFactor", verdict.factor()),
+        ("lostShare", verdict.share),
+        ("slowedSecondsOfLastMinute", verdict.slowed_seconds),
+        ("podUsedCores", verdict.used_cores),
+    ];
+    figures.extend(verdict.request_cores.map(|cores| ("podRequestCores", cores)));
+    if let Some(culprit) = verdict.culprit().filter(|culprit| !culprit.is_system()) {
+        figures.push(("culpritUsedCores", culprit.used_cores));
+        figures.extend(culprit.request_cores.map(|cores| ("culpritRequestCores", cores)));
+    }
+    let raised = request::raised(facts).filter(|_| verdict.request_too_low);
+    Some((figures, Change::or(raised, "no field of this workload fixes it")))
 }
 
-fn delays_neighbor(facts: &Facts) -> Answer {
-    let delay = facts.delay.as_ref()?;
-    let mut figures = vec![("victimWaitShare", delay.lost), ("podUsedCores", delay.used_cores)];
-    figures.extend(delay.request_cores.map(|cores| ("podRequestCores", cores)));
-    figures.extend(delay.limit_cores.map(|cores| ("podLimitCores", cores)));
-    figures.extend(delay.runnable_threads.map(|threads| ("podRunnableThreads", threads as f64)));
-    let share = delay.lost * 100.0;
-    let Delay { victim, remedy, .. } = delay;
-    let text = format!("{victim} waits {share:.0}% of its time for this pod, which {remedy}");
-    Some((figures, Change::none(text)))
+/// The text of a finding that its figures do not contain.
+fn summary(kind: FindingKind, facts: &Facts) -> Option<String> {
+    let verdict = facts.slowed.as_ref().filter(|_| kind == FindingKind::SlowedByOthers)?;
+    Some(format!("{}: {}", verdict.summary, verdict.remedy))
+}
+
+/// Severity of a finding. Waits whose cause is unknown may be those of its own threads.
+fn severity(kind: FindingKind, facts: &Facts) -> Severity {
+    let reason = facts.slowed.as_ref().map(|verdict| verdict.reason);
+    match kind {
+        FindingKind::SlowedByOthers if reason == Some(SlowedReason::Unknown) => Severity::Info,
+        kind => kind.severity(),
+    }
 }
 
 /// Fixed by 512ac999 in 5.4. Distributions backported it to older kernels, which the release does

@@ -31,7 +31,7 @@ pub use doctor::DoctorReport;
 pub use finding::{Finding, FindingKind, Severity};
 pub use frame::{
     BestEffort, Bounds, Colocation, ContainerFrame, ContainerName, Contention, CpuFrame, Frame,
-    Interference, KEPT, NodeFrame, PodName, Rates, Trace,
+    Interference, KEPT, NodeFrame, PodName, Rates, SHOWN_VERDICTS, Trace,
 };
 pub use measure::Measure;
 pub use patch::{merged, patch_command, pod_patch, pod_patch_command};
