@@ -2,11 +2,12 @@
 
 /// The unattributed waits of one container.
 ///
-/// A wait is attributed as a whole when it ends, and the kernel adds it to the task's run delay at
-/// the same moment, so the two counters are comparable. They are not read at the same moment. So
-/// the attribution is taken from before the first run delay and from after each later one. The
-/// difference is then too low by the waits that ended in between, and never too high. Its maximum
-/// is off by at most one poll's waits.
+/// The kernel adds a wait to the task's run delay when it ends, and by then all of it is attributed,
+/// so the two counters are comparable. They are not read at the same moment, and waits in progress
+/// are attributed in advance. So the attribution is taken from before the first run delay and from
+/// after each later one. The difference is then too low by the waits that ended in between and by
+/// those in progress, which the next reports correct. It is too high only by what the waits that
+/// were in progress at the first report had lasted by then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Residual {
     /// Unattributed time of earlier periods of continuous tracing, nanoseconds.

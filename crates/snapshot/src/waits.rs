@@ -111,17 +111,21 @@ pub enum Culprit {
 }
 
 /// Time that a pod lost to others: per CPU, the time in which at least one of its threads was queued
-/// there and not throttled, and none of its own threads ran there. A union, not a sum over threads.
+/// there and not throttled, and none of its own threads ran there. A union, not a sum over threads:
+/// six threads that wait beside one rival on one CPU lose one second per second.
 #[derive(Debug, Clone)]
 pub struct LostTime {
     /// The pod that lost the time.
     pub victim: Arc<PodIdentity>,
     /// What ran meanwhile, with a counter each, core-nanoseconds since the victim was first seen. A
-    /// wait that has not ended counts up to the last poll.
+    /// wait that has not ended counts up to the last poll, except in a container that was ever
+    /// throttled. A pod that is gone leaves the list with its counter five polls later, so take
+    /// differences for each culprit and not of the sum.
     pub by: Vec<(Culprit, u64)>,
-    /// Counter: waits after a wakeup.
+    /// Counter: wakeups of its threads, also those after which the thread ran at once.
     pub wakeups: u64,
-    /// Counter: those of at least ten milliseconds.
+    /// Counter: those after which the thread waited for at least ten milliseconds, throttled time
+    /// not counted.
     pub late_wakeups: u64,
 }
 

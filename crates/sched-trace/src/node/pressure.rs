@@ -15,8 +15,8 @@ type PodKey = (Arc<str>, Arc<str>);
 
 /// Turns the trace's counters into pressure per poll.
 ///
-/// A wait counts when it ends, so a reading may include the start of a wait from the interval
-/// before. Time without a known cause is in neither bound: it may have been throttling.
+/// Waits in progress count a quarter of a second late, and those of throttled run queues when they
+/// end, so a reading may include the start of a wait from the interval before. Time without a known cause is in neither bound: it may have been throttling.
 #[derive(Debug, Default)]
 pub(super) struct PressureMeter {
     /// By the labels of the container's series.
