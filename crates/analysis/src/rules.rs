@@ -351,8 +351,14 @@ fn slowed_by_others(facts: &Facts) -> Answer {
         figures.push(("culpritUsedCores", culprit.used_cores));
         figures.extend(culprit.request_cores.map(|cores| ("culpritRequestCores", cores)));
     }
-    let raised = request::raised(facts).filter(|_| verdict.request_too_low);
-    Some((figures, Change::or(raised, "no field of this workload fixes it")))
+    let change = match request::raised(facts) {
+        _ if !verdict.request_too_low => Change::none("no field of this workload fixes it"),
+        Some(patch) => Change::Patch(patch),
+        None => Change::none(
+            "raise the CPU request: the use of a container that waits does not show how much it needs",
+        ),
+    };
+    Some((figures, change))
 }
 
 /// The text of a finding that its figures do not contain.

@@ -58,9 +58,6 @@ fn a_slowed_service_is_named_with_its_cause_by_metrics_advice_and_event() {
     let agent = Agent::start(&[cluster.flags(), own.to_vec()].concat());
     let _running = PODS.map(|[_, name, _, end]| {
         let pod = tree.pod(Qos::Burstable, &uid(end));
-        if name == "checkout" {
-            pod.set_weight(10);
-        }
         let container = pod.child(&id(end));
         container.write("cpuset", "cpuset.cpus", "0");
         container.spawn(&workload(name))

@@ -22,6 +22,8 @@ const LONG: (f64, f64) = (60.0, 3.0);
 const LEAST_USE: f64 = 0.25;
 /// Minimum share of the time in which a service sleeps.
 const LEAST_SLEEP: f64 = 0.1;
+/// Share of its request above which a pod has used it up.
+const USED_UP: f64 = 0.9;
 /// Length of a bucket, seconds, and number of them: ten minutes.
 const BUCKET: f64 = 10.0;
 const BUCKETS: usize = 60;
@@ -149,8 +151,11 @@ impl Track {
             request_cores: pod.request_cores,
             cause: kind,
             culprits,
-            request_too_low: !pod.best_effort
-                && pod.request_cores.is_some_and(|cores| cause::is_beyond(used_cores, cores)),
+            request_too_low: delay == Delay::Others
+                && !pod.best_effort
+                && pod
+                    .request_cores
+                    .is_some_and(|request| is_too_low(request, used_cores, lost / seconds)),
             restricted: pod.is_restricted,
             since_seconds: clock - self.since,
             slowed_seconds: self.slowed(index, clock, LONG.0),
@@ -237,6 +242,12 @@ impl Track {
         let (pod, reason, cause) = (Arc::clone(&pod.pod), verdict.reason, verdict.cause);
         (seconds > 0.0).then_some(Slowed { pod, reason, seconds, lost, cause, culprit })
     }
+}
+
+/// Whether the pod uses more than its request, or used up all of it and wanted more.
+fn is_too_low(request: f64, used: f64, lost: f64) -> bool {
+    let is_used_up = used >= USED_UP * request && cause::is_beyond(used + lost, request);
+    is_used_up || cause::is_beyond(used, request)
 }
 
 /// Lost time of a second by delay; 0 where the second was not slowed by it.

@@ -73,11 +73,17 @@ pub(super) fn remedy(verdict: &Verdict, has_pod_quota: bool, is_traced: bool) ->
 fn neighbor(verdict: &Verdict) -> String {
     let mut remedies = Vec::new();
     if verdict.request_too_low {
-        let request = verdict.request_cores.unwrap_or_default();
-        remedies.push(format!(
-            "raise its CPU request: it uses {:.2} cores and requests {request:.2}",
-            verdict.used_cores
-        ));
+        let (request, used) = (verdict.request_cores.unwrap_or_default(), verdict.used_cores);
+        let wanted = used + verdict.lost_cores;
+        remedies.push(match used > request {
+            true => {
+                format!("raise its CPU request: it uses {used:.2} cores and requests {request:.2}")
+            }
+            false => format!(
+                "raise its CPU request: it gets no more than the {request:.2} cores that it \
+                 requests, and wants up to {wanted:.2}"
+            ),
+        });
     }
     let Some(culprit) = verdict.culprit() else {
         remedies.push("move some of these pods to other nodes".to_owned());

@@ -43,6 +43,11 @@ fn blame_and_remedy_come_from_requests() {
         "raise its CPU request: it uses 0.15 cores and requests 0.01; batch/report uses 1.74 cores \
          and requests 0.50: raise that request to the use, limit it, or move it"
     );
+    // It gets what it requests, and that is too little.
+    let starved = loses(pod("shop/web", 0.01, 0.0095), &[("batch/report", 0.9)]);
+    let starved = repeated(20, &busy(vec![starved, spinner("batch/report", 0.5, 0.99)]));
+    let web = &starved.verdicts[0];
+    assert!(web.request_too_low && web.remedy.contains("no more than the 0.01 cores"), "{web:?}");
     let database = repeated(
         20,
         &busy(vec![
