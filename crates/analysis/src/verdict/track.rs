@@ -20,8 +20,11 @@ const SHORT: (f64, f64) = (10.0, 5.0);
 const LONG: (f64, f64) = (60.0, 3.0);
 /// Share of its limit that a pod must use to be slowed by it.
 const LEAST_USE: f64 = 0.25;
-/// Minimum share of the time in which a service sleeps.
-const LEAST_SLEEP: f64 = 0.1;
+/// Minimum share of the seconds in which a service sleeps: of the slowed ones, or of the last ten
+/// minutes if enough of them are known. A batch pod idles when it starts.
+const SLEEPS_NOW: f64 = 0.5;
+const SLEPT: f64 = 0.25;
+const KNOWN_ENOUGH: f64 = 60.0;
 /// Share of its request above which a pod has used it up.
 const USED_UP: f64 = 0.9;
 /// Length of a bucket, seconds, and number of them: ten minutes.
@@ -50,6 +53,7 @@ struct Moment {
     end: f64,
     seconds: f64,
     used: f64,
+    sleeps: bool,
     /// Lost time by delay, in the order of [`Delay::ALL`]; 0 if not slowed by it.
     lost: [f64; 4],
     /// What ran, and what used the shared quota.
@@ -97,6 +101,7 @@ impl Track {
             end: clock,
             seconds: second.seconds,
             used: pod.used,
+            sleeps: pod.sleeps,
             lost,
             others: if is_of_others { node.parts(pod) } else { Box::default() },
             consumers: if is_of_quota { node.consumers(pod) } else { Box::default() },
@@ -132,6 +137,7 @@ impl Track {
         let sum = |of: fn(&Moment) -> f64| moments.iter().map(|moment| of(moment)).sum::<f64>();
         let (seconds, used) = (sum(|moment| moment.seconds), sum(|moment| moment.used));
         let lost: f64 = moments.iter().map(|moment| moment.lost[index]).sum();
+        let sleeps = sum(|moment| if moment.sleeps { moment.seconds } else { 0.0 });
         let Cause { reason, kind, culprits } = match delay {
             Delay::Others => cause::of_others(moments.iter().map(|m| (m.seconds, &*m.others))),
             Delay::Ancestor => {
@@ -144,7 +150,7 @@ impl Track {
         let mut verdict = Verdict {
             victim: PodName { namespace: pod.pod.namespace.clone(), pod: pod.pod.pod.clone() },
             reason,
-            class: self.class(delay, pod, used_cores, lost / seconds),
+            class: self.class(delay, pod, [used_cores, lost / seconds, sleeps / seconds]),
             share: lost / (used + lost),
             lost_cores: lost / seconds,
             used_cores,
@@ -207,19 +213,17 @@ impl Track {
         pod.limit_cores.is_some_and(|limit| used < LEAST_USE * limit * seconds)
     }
 
-    fn class(&self, delay: Delay, pod: &PodSecond, used: f64, lost: f64) -> VictimClass {
+    /// The class, by the use, the lost time and the share of sleep in the slowed seconds.
+    fn class(&self, delay: Delay, pod: &PodSecond, [used, lost, sleeps]: [f64; 3]) -> VictimClass {
         let is_owed = pod.request_cores.is_some_and(|request| used < request.min(used + lost));
-        let sleeps = |count: usize| {
-            let recent = self.buckets.iter().rev().take(count);
-            let (slept, seconds) = recent.fold((0.0, 0.0), |(slept, seconds), bucket| {
-                (slept + bucket.slept, seconds + bucket.seconds)
-            });
-            slept >= LEAST_SLEEP * seconds
-        };
+        let (slept, known) = self.buckets.iter().fold((0.0, 0.0), |(slept, known), bucket| {
+            (slept + bucket.slept, known + bucket.seconds)
+        });
+        let has_slept = known >= KNOWN_ENOUGH && slept >= SLEPT * known;
         match delay {
             _ if pod.best_effort => VictimClass::BestEffort,
             Delay::Others if is_owed => VictimClass::Starved,
-            _ if sleeps(6) || sleeps(BUCKETS) => VictimClass::Service,
+            _ if sleeps >= SLEEPS_NOW || has_slept => VictimClass::Service,
             _ => VictimClass::Hungry,
         }
     }

@@ -98,6 +98,22 @@ fn each_slowed_second_counts_once_with_its_lost_time() {
 }
 
 #[test]
+fn a_starved_service_stays_one_and_a_batch_pod_that_idled_first_is_none() {
+    let awake = |name: &str| loses(spinner(name, 0.0, 0.1), &[("batch/report", 0.9)]);
+    let report = || spinner("batch/report", 0.5, 1.0);
+    let mut verdicts = Verdicts::default();
+    (0..120).for_each(|_| drop(verdicts.push(&busy(vec![pod("shop/web", 0.0, 0.1), report()]))));
+    let begins = busy(vec![awake("shop/web"), pod("batch/new", 0.0, 0.0), report()]);
+    (0..3).for_each(|_| drop(verdicts.push(&begins)));
+    let lasts = busy(vec![awake("shop/web"), awake("batch/new"), report()]);
+    let judged: Vec<_> = (0..60).map(|_| verdicts.push(&lasts)).collect();
+    assert!(judged.iter().all(|judged| seconds_of(&judged.slowed, "new") == 0.0));
+    let found = lines(judged.last().unwrap());
+    assert!(found[0].starts_with("shop/web Service neighbor"), "{found:?}");
+    assert!(found[1].starts_with("batch/new Hungry"), "{found:?}");
+}
+
+#[test]
 fn what_the_agent_restricts_is_marked_and_never_counted() {
     let spare = PodSecond {
         best_effort: true,
