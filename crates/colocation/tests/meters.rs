@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use colocation::{ContainerUsage, HarmMeter};
-use kubepods::model::ContainerKind;
 use snapshot::{
-    ContainerIdentity, ContainerRow, CpuLimit, InterferenceRow, Limit, Losses, NodeSnapshot,
-    NodeWaits, PodIdentity, SpecRow, TraceMode, TraceRow,
+    ContainerIdentity, ContainerRow, InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity,
+    TraceMode, TraceRow,
 };
 
 const MS: u64 = 1_000_000;
