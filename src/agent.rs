@@ -16,6 +16,7 @@ use pod_sources::{PodService, Pods};
 use reporting::{EventSender, Events};
 use sampler::Sampler;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
+use state_dir::ActingMode;
 use timeline::Timeline;
 use tokio::sync::{Notify, oneshot};
 use watchdog::errors::chain;
@@ -29,8 +30,7 @@ use crate::exit::Failure;
 use crate::parts::RunningParts;
 use crate::status::Status;
 use crate::ui::History;
-use crate::{condition, interference, recorder, sampling, trace};
-use state_dir::ActingMode;
+use crate::{condition, recorder, sampling, trace, verdicts};
 
 /// The running agent. When it is dropped, its parts stop; pinned pods stay as they are, and settings
 /// of best-effort pods are restored.
@@ -98,6 +98,7 @@ impl Agent {
             watchdog,
             events: sender,
             resizes: Resizes::default(),
+            restricted: Published::default(),
         };
 
         let admission = crate::pinning::admission(config)?;
@@ -115,8 +116,14 @@ impl Agent {
         let sampling = shared.start_sampling(sampler, history.as_ref())?;
         parts.add(sampling.running);
         let advisor = shared.start_advising(&published, sampling.is_published, &mut parts)?;
-        parts.add(condition::start(&shared, &published)?);
-        parts.add_task(interference::start(&shared, &published, &advisor));
+        parts.add(condition::start(&shared, &published, &advisor)?);
+        parts.add_task(verdicts::start(
+            &shared,
+            &published,
+            sampling.is_judged,
+            &advisor,
+            timeline.clone(),
+        ));
         parts.add(shared.start_creation(&advisor, admission)?);
         let ui = history.as_ref().and_then(|history| history.ui(config, build()));
         parts.add(history);
@@ -203,6 +210,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) events: Option<EventSender>,
     /// Bursts in force, for the hook of the container runtime.
     pub(crate) resizes: Resizes,
+    /// UIDs of the pods that the agent restricts as best effort.
+    pub(crate) restricted: Published<Vec<String>>,
 }
 
 /// The sampler's thread.
@@ -210,8 +219,9 @@ struct Sampling {
     running: JoinedThread,
     /// Closed when the thread ends, for any reason.
     ended: oneshot::Receiver<()>,
-    /// Notified after each tick.
+    /// Notified after each tick: for the advice, and for the verdicts.
     is_published: Arc<Notify>,
+    is_judged: Arc<Notify>,
 }
 
 impl Shared<'_> {
@@ -242,14 +252,16 @@ impl Shared<'_> {
         history: Option<&History>,
     ) -> anyhow::Result<Sampling> {
         let (alive, ended) = oneshot::channel::<()>();
-        let is_published = Arc::new(Notify::new());
+        let [is_published, is_judged] = [(); 2].map(|()| Arc::new(Notify::new()));
         let (metrics, published) = (Arc::clone(&self.metrics), Arc::clone(&is_published));
+        let judged = Arc::clone(&is_judged);
         let for_history = history.map(History::is_published);
         let beat = self.watchdog.watch(Part::Sampler, self.config.options.sample_interval.0);
         let running = sampler::spawn(sampler, move |report| {
             // Dropped with this closure when the thread ends.
             let _ = &alive;
             metrics.observe_tick(report.lateness, report.duration);
+            judged.notify_one();
             published.notify_one();
             if let Some(history) = &for_history {
                 history.notify_one();
@@ -257,7 +269,7 @@ impl Shared<'_> {
             beat.beat(report.interval);
         });
         let running = running.context("cannot start the sampler's thread")?;
-        Ok(Sampling { running, ended, is_published })
+        Ok(Sampling { running, ended, is_published, is_judged })
     }
 
     /// Starts the thread that samples arrivals, and the task that computes the advice.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use advisor::Advisor;
 use anyhow::Context;
+use api::Colocation;
 use cgroupfs::Hierarchy;
 use colocation::Settings;
 use pinning::Exclusive;
@@ -71,7 +72,9 @@ pub(crate) fn start(
     let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Yielding, interval);
     let (metrics, events) = (Arc::clone(&shared.metrics), shared.events.clone());
-    let show = Box::new(move |colocation| {
+    let restricted = shared.restricted.clone();
+    let show = Box::new(move |colocation: Colocation| {
+        restricted.publish(colocation.yields.clone());
         if let Some(timeline) = &timeline {
             timeline.set_colocation(colocation);
         }

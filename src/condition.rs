@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use reporting::NodeCondition;
+use advisor::Advisor;
+use reporting::{Measured, NodeCondition};
 use snapshot::{NodeSnapshot, Published};
 use watchdog::errors::chain;
 
@@ -16,6 +17,7 @@ use crate::exit::Failure;
 pub(crate) fn start(
     shared: &Shared<'_>,
     published: &Published<NodeSnapshot>,
+    advisor: &Advisor,
 ) -> Result<Option<NodeCondition>, Failure> {
     let Shared { config, pods, metrics, watchdog, .. } = shared;
     if !config.options.node_condition {
@@ -27,6 +29,7 @@ pub(crate) fn start(
     };
     let connection = pods.apiserver(&config.pods).map_err(|error| failed(&chain(&error)))?;
     let metrics = Arc::clone(metrics);
-    let started = NodeCondition::start(&connection, node, published.clone(), metrics, watchdog);
+    let measured = Measured { published: published.clone(), verdicts: advisor.verdicts() };
+    let started = NodeCondition::start(&connection, node, measured, metrics, watchdog);
     started.map(Some).map_err(|error| failed(&chain(&error)))
 }

@@ -50,7 +50,6 @@ mod config;
 mod demo;
 mod doctor;
 mod exit;
-mod interference;
 mod parts;
 mod pinning;
 mod record;
@@ -66,6 +65,7 @@ mod status;
 mod top;
 mod trace;
 mod ui;
+mod verdicts;
 
 use std::process::ExitCode;
 

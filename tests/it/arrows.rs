@@ -42,7 +42,6 @@ const CRATES: &[Crate] = &[
             "analysis",
             "api",
             "cgroupfs",
-            "colocation",
             "kernel-text",
             "kubepods",
             "metrics",

@@ -194,7 +194,9 @@ fn assert_the_spinner_is_throttled_by_its_limit(tmux: &Tmux) {
 /// Checks the victim, its neighbor, and the keys that open other views.
 fn assert_the_neighbor_is_named(tmux: &Tmux) {
     let screen = tmux.filter("encode", ">N batch/encode");
-    assert!(screen.contains("batch/encode: waits"), "{screen}");
+    let is_said =
+        ["batch/encode: waits", "batch/encode: slowed"].iter().any(|it| screen.contains(it));
+    assert!(is_said, "{screen}");
     tmux.keys(&["Escape"]);
     tmux.wait_until("no filter", |screen| !screen.contains("filter:"));
     // On a busy machine the host may make others wait longer.
@@ -240,7 +242,8 @@ fn without_root_the_demo_plays_its_recording_with_its_page() {
         tmux.keys(&["$"]);
         tmux.wait_for("100%");
         let screen = tmux.filter("encode", ">N batch/encode");
-        assert!(screen.contains("most for search/index"), "{screen}");
+        // It was made before there were verdicts.
+        assert!(screen.contains("batch/encode: waits"), "{screen}");
         tmux.keys(&["q"]);
         tmux.assert_restored();
     }

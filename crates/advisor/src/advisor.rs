@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use analysis::injection::{Injections, KnownWorkloads};
-use analysis::{BurstForecasts, Delays, Facts, UsageTrace, findings};
-use api::{AdviceReport, ContainerReport, OBJECTIVE, Workload};
+use analysis::{BurstForecasts, Facts, UsageTrace, findings};
+use api::{AdviceReport, ContainerReport, OBJECTIVE, Verdict, Workload};
 use kubepods::model::Owner;
 use metrics::AgentMetrics;
 use runtimes::Detector;
@@ -50,7 +50,7 @@ struct NodeHistories {
     workloads: Workloads,
     known: Published<KnownWorkloads>,
     injections: Published<Injections>,
-    delays: Published<Delays>,
+    verdicts: Published<Vec<Verdict>>,
 }
 
 impl Advisor {
@@ -71,7 +71,7 @@ impl Advisor {
             workloads: Workloads::default(),
             known: Published::default(),
             injections: Published::default(),
-            delays: Published::default(),
+            verdicts: Published::default(),
         })))
     }
 
@@ -88,10 +88,10 @@ impl Advisor {
         self.lock().injections.clone()
     }
 
-    /// Pods that delay others, which their owner publishes and the advice contains.
+    /// Verdicts, which their owner publishes and the advice contains.
     #[must_use]
-    pub fn delays(&self) -> Published<Delays> {
-        self.lock().delays.clone()
+    pub fn verdicts(&self) -> Published<Vec<Verdict>> {
+        self.lock().verdicts.clone()
     }
 
     /// Processes the latest snapshot whenever one is published, until the task is aborted. Calls
@@ -267,6 +267,22 @@ impl NodeHistories {
         self.workloads.add(shown, now);
     }
 
+    /// The verdict about a container's pod, if others slow it and the container is its busiest.
+    fn slowed(&self, row: &ContainerRow) -> Option<Verdict> {
+        let verdicts = self.verdicts.latest();
+        let verdict = verdicts.iter().find(|verdict| {
+            let victim = &verdict.victim;
+            (&victim.namespace, &victim.pod) == (&row.identity.namespace, &row.identity.pod)
+        });
+        let verdict = verdict.filter(|verdict| verdict.is_harm())?;
+        let of_pod = self.live().map(|(row, _)| row).filter(|other| {
+            (&other.identity.namespace, &other.identity.pod)
+                == (&row.identity.namespace, &row.identity.pod)
+        });
+        let busiest = of_pod.max_by_key(|row| row.usage_ns)?;
+        std::ptr::eq(busiest, row).then(|| verdict.clone())
+    }
+
     fn report(
         &self,
         row: &ContainerRow,
@@ -275,10 +291,9 @@ impl NodeHistories {
     ) -> ContainerReport {
         let pod = quotas.get(&(&*row.identity.namespace, &*row.identity.pod)).copied();
         let injected = self.injections.latest().get(&row.identity.container_id).cloned();
-        let name = (row.identity.namespace.clone(), row.identity.pod.clone());
         let facts = Facts {
             pod,
-            delay: self.delays.latest().get(&name).cloned(),
+            slowed: self.slowed(row),
             injected: injected.unwrap_or_default(),
             ..history.facts(row, &self.latest.node)
         };

@@ -31,15 +31,6 @@ const UNTHROTTLED: Duration = Duration::from_secs(3);
 /// Minimum use of a window that is worth a trace, cores.
 const BUSY_CORES: f64 = 0.001;
 
-/// Source of the wait for other pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WaitSource {
-    /// The trace, which distinguishes its own threads from others'.
-    Trace,
-    /// The lower bound from its run-queue delay, which does not.
-    RunDelay,
-}
-
 /// Counters at the last window.
 #[derive(Debug, Clone, Copy, Default)]
 struct LastCounters {
@@ -49,7 +40,8 @@ struct LastCounters {
     periods: u64,
     throttled: u64,
     ancestor_ns: u64,
-    contention_ns: Option<(WaitSource, u64)>,
+    /// Wait for other pods, thread-nanoseconds; `None` without the trace.
+    neighbor_ns: Option<u64>,
 }
 
 impl LastCounters {
@@ -61,10 +53,7 @@ impl LastCounters {
             periods: cfs.periods,
             throttled: cfs.throttled_periods,
             ancestor_ns: row.throttled_ancestor_ns.unwrap_or(0),
-            contention_ns: match &row.waits {
-                Some(waits) => Some((WaitSource::Trace, waits.neighbor_ns)),
-                None => row.contention_lower_ns.map(|ns| (WaitSource::RunDelay, ns)),
-            },
+            neighbor_ns: row.waits.as_ref().map(|waits| waits.neighbor_ns),
         }
     }
 }
@@ -72,10 +61,8 @@ impl LastCounters {
 impl LastCounters {
     /// Time for which its threads waited for other pods, by the trace, thread-nanoseconds.
     fn waited_since(&self, then: &Self) -> u64 {
-        match (then.contention_ns, self.contention_ns) {
-            (Some((WaitSource::Trace, from)), Some((WaitSource::Trace, to))) => {
-                to.saturating_sub(from)
-            }
+        match (then.neighbor_ns, self.neighbor_ns) {
+            (Some(from), Some(to)) => to.saturating_sub(from),
             _ => 0,
         }
     }
@@ -87,9 +74,6 @@ pub(crate) struct ContainerHistory {
     history: History,
     last_counters: Option<LastCounters>,
     sums: Sums,
-    /// Whether the next delta of the lower bound covers windows in which the number of threads was
-    /// unknown.
-    is_delta_unknown: bool,
     /// Own and lowest limit, cores.
     limits: (Option<f64>, Option<f64>),
     lost: Lost,
@@ -149,7 +133,6 @@ impl ContainerHistory {
         self.follow_limits(row);
         self.sums.add(&window, ancestor_ns);
         self.startup.add(&window);
-        self.follow_waits(then.contention_ns, now.contention_ns, used_ns, row.threads.counted());
         self.follow_live_set(row, length_ns);
         let after = Duration::from_secs(node.after_seconds);
         if self.watched - self.evaluated >= EVALUATE_EVERY
@@ -157,35 +140,6 @@ impl ContainerHistory {
         {
             self.evaluated = self.watched;
             self.evaluate(node);
-        }
-    }
-
-    /// Adds the wait for other pods, except in windows in which it is unknown: when the counter has
-    /// changed, or while the number of threads is unknown and waits among its own threads cannot be
-    /// separated.
-    fn follow_waits(
-        &mut self,
-        then: Option<(WaitSource, u64)>,
-        now: Option<(WaitSource, u64)>,
-        used_ns: u64,
-        threads: Option<u64>,
-    ) {
-        let (Some((before, from)), Some((source, to))) = (then, now) else { return };
-        let gained_ns = to.saturating_sub(from);
-        // While one thread runs, each of the others may wait for it.
-        let own_wait_ns = match (source, threads) {
-            _ if source != before => return,
-            (WaitSource::Trace, _) => 0,
-            (WaitSource::RunDelay, Some(threads)) => {
-                used_ns.saturating_mul(threads.saturating_sub(1))
-            }
-            (WaitSource::RunDelay, None) => {
-                self.is_delta_unknown = true;
-                return;
-            }
-        };
-        if gained_ns == 0 || !std::mem::take(&mut self.is_delta_unknown) {
-            self.sums.add_waits(used_ns, gained_ns, own_wait_ns);
         }
     }
 
@@ -243,10 +197,6 @@ impl ContainerHistory {
         let memory = self.memory(row);
         let ancestor =
             row.throttled_ancestor_ns.and(share(self.sums.ancestor_throttled, self.sums.seconds));
-        let is_seen = row.waits.is_some() || row.contention_lower_ns.is_some();
-        let contention =
-            share((self.sums.contention - self.sums.own_wait).max(0.0), self.sums.waits_seen)
-                .filter(|_| is_seen);
         Facts {
             container: row.identity.container.clone(),
             spec: row.spec.map(|of_pod| spec(of_pod, &row.identity)),
@@ -262,7 +212,6 @@ impl ContainerHistory {
             is_throttled_at_start_only: self.startup.is_throttled_only_then(),
             lost_cores: share(self.sums.lost, self.sums.seconds),
             ancestor_throttled_rate: ancestor,
-            contention_share: contention,
             memory_limit: row.memory_limit_bytes,
             memory_request: row.memory_request_bytes,
             kernel_release: node.kernel.release.clone(),
@@ -274,7 +223,7 @@ impl ContainerHistory {
             memory,
             runtime: self.program.runtime().cloned(),
             injected: Vec::new(),
-            delay: None,
+            slowed: None,
         }
     }
 

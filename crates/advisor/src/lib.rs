@@ -7,7 +7,6 @@
 mod advisor;
 mod arrivals;
 mod container_history;
-mod interference;
 mod lost;
 mod node_facts;
 mod program;
@@ -16,13 +15,14 @@ mod quotas;
 mod spec;
 mod startup;
 mod sums;
+mod verdicts;
 mod workloads;
 
 use std::time::Duration;
 
 pub use advisor::Advisor;
 pub use arrivals::sample_arrivals;
-pub use interference::InterferencePolicy;
+pub use verdicts::{Judge, Judgement};
 
 /// Longest round of the advisor and of the arrival sampler.
 pub const ROUND: Duration = Duration::from_secs(10);

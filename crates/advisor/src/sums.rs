@@ -15,13 +15,6 @@ pub(crate) struct Sums {
     pub(crate) ancestor_throttled: f64,
     /// Time lost to other pods, core-seconds.
     pub(crate) lost: f64,
-    /// CPU time in the windows with known waits.
-    pub(crate) waits_seen: f64,
-    /// Wait for other pods, thread-nanoseconds: from the trace, else the run-queue delay without
-    /// throttling.
-    pub(crate) contention: f64,
-    /// Part of `contention` that its own threads may have caused.
-    pub(crate) own_wait: f64,
 }
 
 impl Sums {
@@ -35,15 +28,6 @@ impl Sums {
         fade(&mut self.throttled, window.throttled_periods.unwrap_or(0) as f64);
         fade(&mut self.lost, window.lost_ns as f64 / 1e9);
         fade(&mut self.ancestor_throttled, ancestor_ns as f64 / 1e9);
-        fade(&mut self.waits_seen, 0.0);
-        fade(&mut self.contention, 0.0);
-        fade(&mut self.own_wait, 0.0);
-    }
-
-    pub(crate) fn add_waits(&mut self, used_ns: u64, contention_ns: u64, own_wait_ns: u64) {
-        self.waits_seen += used_ns as f64;
-        self.contention += contention_ns as f64;
-        self.own_wait += own_wait_ns as f64;
     }
 }
 

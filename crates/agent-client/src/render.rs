@@ -104,7 +104,8 @@ fn headline(row: &ContainerReport) -> String {
 #[must_use]
 pub fn finding_line(finding: &Finding, place: &str) -> String {
     let mark = if finding.severity == Severity::Warning { "!" } else { "·" };
-    format!("{mark} {}{place}{}", finding.kind.as_str(), figures(finding))
+    let summary = finding.summary.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+    format!("{mark} {}{place}{summary}{}", finding.kind.as_str(), figures(finding))
 }
 
 /// The figures behind a finding, each after two spaces.
@@ -156,6 +157,7 @@ mod tests {
         let finding = Finding {
             kind: FindingKind::ThrottledByOwnQuota,
             severity: Severity::Warning,
+            summary: None,
             evidence: BTreeMap::new(),
             windows: 0,
             patch: Some(json!({ "spec": { "template": { "spec": { "containers": [patched] } } } })),

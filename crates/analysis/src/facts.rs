@@ -1,8 +1,6 @@
 //! Inputs of the findings of one container.
 
-use std::collections::HashMap;
-
-use api::{CpuAdvice, Injected, MemoryAdvice, Runtime};
+use api::{CpuAdvice, Injected, MemoryAdvice, Runtime, Verdict};
 use snapshot::Limit;
 
 use crate::pod::PodQuota;
@@ -80,8 +78,6 @@ pub struct Facts {
     pub lost_cores: Option<f64>,
     /// Time throttled by an ancestor's quota, seconds per second.
     pub ancestor_throttled_rate: Option<f64>,
-    /// Lower bound of the wait caused by other pods, as a share of the CPU time used.
-    pub contention_share: Option<f64>,
     /// Memory limit, bytes.
     pub memory_limit: Limit<u64>,
     /// Memory request, bytes.
@@ -96,28 +92,6 @@ pub struct Facts {
     pub runtime: Option<Runtime>,
     /// Environment variables that the agent injected, or would inject.
     pub injected: Vec<Injected>,
-    /// The pod that waits most for this container's pod.
-    pub delay: Option<Delay>,
+    /// The verdict about the pod, if others slow it and this is its busiest container.
+    pub slowed: Option<Verdict>,
 }
-
-/// A pod that waits for the pod of a container.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Delay {
-    /// The pod that waits, as `namespace/pod`.
-    pub victim: String,
-    /// Share of its time that it waits, 0 to 1.
-    pub lost: f64,
-    /// CPU use of this pod, cores.
-    pub used_cores: f64,
-    /// CPU request of this pod, cores, if it is known.
-    pub request_cores: Option<f64>,
-    /// CPU limit of this pod, cores.
-    pub limit_cores: Option<f64>,
-    /// Threads of this pod that ran or wanted to run at once.
-    pub runnable_threads: Option<u64>,
-    /// Likely cause and remedy, which continue "this pod, which …".
-    pub remedy: String,
-}
-
-/// Delays by namespace and name of the pod that causes them.
-pub type Delays = HashMap<(String, String), Delay>;

@@ -22,11 +22,12 @@ mod request;
 mod rules;
 mod usage;
 mod usage_trace;
+pub mod verdict;
 mod window;
 
 pub use burst::{BurstForecast, BurstForecasts};
 pub use cpu::{cpu_advice, not_enough_history};
-pub use facts::{Delay, Delays, Facts, Place, Spec};
+pub use facts::{Facts, Place, Spec};
 pub use grid::LIMITS_CORES;
 pub use history::{History, REPLAYED_SECONDS};
 pub use hysteresis::Steady;

@@ -1,6 +1,8 @@
 //! CPU requests: missing, too high, too low. A request is lowered late and step by step, because it
 //! is the container's guaranteed share of a busy node.
 
+use serde_json::Value;
+
 use crate::facts::Facts;
 use crate::patch;
 use crate::rules::{Answer, Change, Figures, SMALL_CORES};
@@ -42,8 +44,19 @@ pub(crate) fn above_use(facts: &Facts) -> Answer {
     is_far.then(|| (figures, lower(facts, request, lowered)))
 }
 
+/// Patch of the request to the use, if that is higher and the pod's spec does not set the request.
+pub(crate) fn raised(facts: &Facts) -> Option<Value> {
+    if facts.spec?.pod_requests_cpu {
+        return None;
+    }
+    let raised = whole_if_whole(facts, used_cores(facts)?);
+    (raised > facts.request_cores.unwrap_or(0.0))
+        .then(|| patch::cpu_request(&facts.container, at_most_limit(facts, raised)))
+}
+
 pub(crate) fn below_use(facts: &Facts) -> Answer {
-    let (request, p95, mut figures) = request_and_use(facts)?;
+    let is_said = facts.slowed.as_ref().is_some_and(|verdict| verdict.request_too_low);
+    let (request, p95, mut figures) = request_and_use(facts).filter(|_| !is_said)?;
     figures.extend(lost(facts));
     if request >= p95 * FAR_BELOW || p95 - request < SMALL_CORES {
         return None;

@@ -3,21 +3,19 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use api::{Finding, FindingKind, Injected, InjectionStatus, Language, Runtime, Severity};
+use api::{
+    Finding, FindingKind, Injected, InjectionStatus, Language, Runtime, Severity, SlowedReason,
+};
 use serde_json::Value;
 use snapshot::Limit;
 
-use crate::facts::{Delay, Facts, Place, Spec};
+use crate::facts::{Facts, Place, Spec};
 use crate::patch;
 use crate::quota;
 use crate::request;
 
 /// Minimum share of throttled periods for a container to count as throttled.
 pub const THROTTLED_SHARE: f64 = 0.05;
-/// Maximum wait time that neighbors may cause, as a share of the CPU time used.
-const CONTENTION_SHARE: f64 = 0.1;
-/// Minimum relevant wait time caused by neighbors, thread-seconds per second.
-const CONTENTION_CORES: f64 = 0.05;
 /// Minimum time lost to other pods that slows a service, core-seconds per second.
 const LOST_CORES: f64 = 0.02;
 /// Maximum ratio of an estimated percentile of use to the true one.
@@ -48,7 +46,8 @@ impl Change {
 }
 
 /// The rules, in the order of the findings.
-const RULES: [(FindingKind, Rule); 19] = [
+const RULES: [(FindingKind, Rule); 18] = [
+    (FindingKind::SlowedByOthers, slowed_by_others),
     (FindingKind::ThrottledByOwnQuota, quota::throttled_by_own_quota),
     (FindingKind::LimitTooTightForBursts, quota::limit_too_tight_for_bursts),
     (FindingKind::ThrottledByAncestor, quota::throttled_by_ancestor),
@@ -65,8 +64,6 @@ const RULES: [(FindingKind, Rule); 19] = [
     (FindingKind::MemoryLimitNotRequest, memory_limit_not_request),
     (FindingKind::HeapLimitUnset, heap_limit_unset),
     (FindingKind::InjectedEnvStale, injected_env_stale),
-    (FindingKind::NoisyNeighbor, noisy_neighbor),
-    (FindingKind::DelaysNeighbor, delays_neighbor),
     (FindingKind::KernelSliceExpiry, kernel_slice_expiry),
 ];
 
@@ -87,8 +84,16 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         let evidence: BTreeMap<_, _> =
             figures.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
         let docs = format!("advice.md#{}", kind.as_str());
-        let (kind, severity, windows) = (*kind, severity(*kind, facts), facts.cpu.windows);
-        Some(Finding { kind, severity, evidence, windows, patch, no_patch, docs })
+        Some(Finding {
+            kind: *kind,
+            severity: severity(*kind, facts),
+            summary: summary(*kind, facts),
+            evidence,
+            windows: facts.cpu.windows,
+            patch,
+            no_patch,
+            docs,
+        })
     });
     let mut found: Vec<_> = found.collect();
     found.sort_by_key(|finding| finding.severity);
@@ -98,9 +103,12 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
 const OF_A_JOB: &str =
     "the template of a Job cannot be changed: change what creates the Job, such as a CronJob";
 
-/// A request that is too low is a warning once other pods take what it does not cover.
+/// A request that is too low is a warning once other pods take what it does not cover. Waits whose
+/// cause is unknown may be those of its own threads.
 fn severity(kind: FindingKind, facts: &Facts) -> Severity {
+    let reason = facts.slowed.as_ref().map(|verdict| verdict.reason);
     match kind {
+        FindingKind::SlowedByOthers if reason == Some(SlowedReason::Unknown) => Severity::Info,
         FindingKind::RequestBelowUse if facts.lost_cores.is_some_and(|lost| lost >= LOST_CORES) => {
             Severity::Warning
         }
@@ -227,28 +235,35 @@ fn has_memory_limit(go: &Runtime) -> bool {
     go.settings.get("GOMEMLIMIT").is_some_and(|limit| !matches!(limit.as_str(), "" | "off"))
 }
 
-fn noisy_neighbor(facts: &Facts) -> Answer {
-    let share = facts.contention_share.filter(|&share| share > CONTENTION_SHARE)?;
-    // For a container that hardly runs, even a tiny wait is a large share.
-    facts.cpu.request_cores.filter(|used| share * used > CONTENTION_CORES)?;
-    Some((
-        vec![("contentionShare", share)],
-        Change::none(
-            "no field of this workload fixes it: move one of the pods, or raise this pod's CPU request",
+/// One finding per victim, on its busiest container. A request below the use is the first remedy:
+/// requests set the weights by which pods share the CPUs.
+fn slowed_by_others(facts: &Facts) -> Answer {
+    let verdict = facts.slowed.as_ref().filter(|verdict| verdict.is_harm())?;
+    let mut figures = vec![
+        ("slowedFactor", verdict.factor()),
+        ("lostShare", verdict.share),
+        ("slowedSecondsOfLastMinute", verdict.slowed_seconds),
+        ("podUsedCores", verdict.used_cores),
+    ];
+    figures.extend(verdict.request_cores.map(|cores| ("podRequestCores", cores)));
+    if let Some(culprit) = verdict.culprit().filter(|culprit| !culprit.is_system()) {
+        figures.push(("culpritUsedCores", culprit.used_cores));
+        figures.extend(culprit.request_cores.map(|cores| ("culpritRequestCores", cores)));
+    }
+    let change = match request::raised(facts) {
+        _ if !verdict.request_too_low => Change::none("no field of this workload fixes it"),
+        Some(patch) => Change::Patch(patch),
+        None => Change::none(
+            "raise the CPU request: the use of a container that waits does not show how much it needs",
         ),
-    ))
+    };
+    Some((figures, change))
 }
 
-fn delays_neighbor(facts: &Facts) -> Answer {
-    let delay = facts.delay.as_ref()?;
-    let mut figures = vec![("victimWaitShare", delay.lost), ("podUsedCores", delay.used_cores)];
-    figures.extend(delay.request_cores.map(|cores| ("podRequestCores", cores)));
-    figures.extend(delay.limit_cores.map(|cores| ("podLimitCores", cores)));
-    figures.extend(delay.runnable_threads.map(|threads| ("podRunnableThreads", threads as f64)));
-    let share = delay.lost * 100.0;
-    let Delay { victim, remedy, .. } = delay;
-    let text = format!("{victim} waits {share:.0}% of its time for this pod, which {remedy}");
-    Some((figures, Change::none(text)))
+/// The text of a finding that its figures do not contain.
+fn summary(kind: FindingKind, facts: &Facts) -> Option<String> {
+    let verdict = facts.slowed.as_ref().filter(|_| kind == FindingKind::SlowedByOthers)?;
+    Some(format!("{}: {}", verdict.summary, verdict.remedy))
 }
 
 /// Fixed by 512ac999 in 5.4. Distributions backported it to older kernels, which the release does

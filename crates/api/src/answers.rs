@@ -6,6 +6,7 @@ use crate::advice::ContainerReport;
 use crate::frame::{ContainerFrame, Frame, Interference, NodeFrame};
 use crate::pins::PinRow;
 use crate::points::{InterferenceTotal, Points};
+use crate::verdict::Verdict;
 
 /// Answer of `/api/v1/node`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,7 +98,7 @@ pub struct PodsAnswer {
     pub at_ms: u64,
     /// Length of the frame, seconds.
     pub seconds: f64,
-    /// Those that lose most time first.
+    /// The pods that are slowed, in the order of the victims, then those that lose most time.
     pub pods: Vec<PodSummary>,
 }
 
@@ -117,6 +118,9 @@ pub struct PodSummary {
     pub cpu_qos: String,
     /// Time lost to limits, neighbors and the system, seconds per second.
     pub lost: f64,
+    /// The verdict, if the pod is slowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// The pod that made this one wait longest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_aggressor: Option<Interference>,
@@ -137,7 +141,15 @@ impl From<Frame> for PodsAnswer {
         for pod in &mut pods {
             pod.lost = pod.containers.iter().map(|row| row.rates.lost()).sum();
         }
-        pods.sort_by(|a, b| b.lost.total_cmp(&a.lost));
+        let place = |pod: &PodSummary| {
+            let is_of =
+                |one: &Verdict| one.victim.namespace == pod.namespace && one.victim.pod == pod.pod;
+            frame.verdicts.iter().position(is_of).unwrap_or(usize::MAX)
+        };
+        for pod in &mut pods {
+            pod.verdict = frame.verdicts.get(place(pod)).cloned();
+        }
+        pods.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| b.lost.total_cmp(&a.lost)));
         Self { at_ms: frame.at_ms, seconds: frame.seconds, pods }
     }
 }
@@ -153,6 +165,7 @@ impl PodSummary {
             qos_class: row.qos_class.clone(),
             cpu_qos: row.cpu_qos.clone(),
             lost: 0.0,
+            verdict: None,
             worst_aggressor: pairs.max_by(|a, b| a.wait.total_cmp(&b.wait)).cloned(),
             containers: vec![row],
         }

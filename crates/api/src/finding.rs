@@ -42,10 +42,8 @@ pub enum FindingKind {
     GoIgnoresLimit,
     /// A resize has outdated environment variables that the agent injected at the start.
     InjectedEnvStale,
-    /// Other pods use the CPUs that the container waits for.
-    NoisyNeighbor,
-    /// Another pod waits for the CPUs that this one uses.
-    DelaysNeighbor,
+    /// Other pods or the host slow the pod, by the verdict.
+    SlowedByOthers,
     /// A kernel before 5.4, which expires slices and throttles below the quota.
     KernelSliceExpiry,
 }
@@ -92,14 +90,13 @@ impl FindingKind {
             Self::HeapLimitUnset => ("heap-limit-unset", Info),
             Self::GoIgnoresLimit => ("go-ignores-limit", Warning),
             Self::InjectedEnvStale => ("injected-env-stale", Info),
-            Self::NoisyNeighbor => ("noisy-neighbor", Info),
-            Self::DelaysNeighbor => ("delays-neighbor", Info),
+            Self::SlowedByOthers => ("slowed-by-others", Warning),
             Self::KernelSliceExpiry => ("kernel-slice-expiry", Info),
         }
     }
 
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 18] = [
         Self::NoCpuRequest,
         Self::FractionalLimit,
         Self::ParallelismAboveLimit,
@@ -116,8 +113,7 @@ impl FindingKind {
         Self::HeapLimitUnset,
         Self::GoIgnoresLimit,
         Self::InjectedEnvStale,
-        Self::NoisyNeighbor,
-        Self::DelaysNeighbor,
+        Self::SlowedByOthers,
         Self::KernelSliceExpiry,
     ];
 }
@@ -129,6 +125,9 @@ pub struct Finding {
     pub kind: FindingKind,
     /// Severity of the finding.
     pub severity: Severity,
+    /// What was found and its cause, where the kind and the figures do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
     /// Figures behind the finding, by a name that contains the unit.
     pub evidence: BTreeMap<String, f64>,
     /// Number of one-second windows behind the figures; 0 if the figures are settings.

@@ -2,8 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::verdict::Verdict;
+
 /// Number of frames that an agent keeps: ten minutes, if ticks are not longer than a second.
 pub const KEPT: usize = 600;
+
+/// Maximum number of verdicts in a frame.
+pub const SHOWN_VERDICTS: usize = 10;
 
 /// One second of a node. Rates are averages over the frame.
 ///
@@ -22,6 +27,9 @@ pub struct Frame {
     pub containers: Vec<ContainerFrame>,
     /// Waits in this frame, by victim and aggressor, longest first.
     pub interference: Vec<Interference>,
+    /// The pods that are slowed, in the order of the victims; at most [`SHOWN_VERDICTS`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verdicts: Vec<Verdict>,
 }
 
 /// State of the node in one frame.
@@ -284,24 +292,17 @@ impl Rates {
 }
 
 impl Frame {
-    /// The containers, those that lose most time first; equal ones by name.
+    /// Place of a container's pod among the victims, with the verdict about it. Only for the
+    /// container of the pod that used most CPU: the others may have done nothing.
     #[must_use]
-    pub fn victims(&self) -> Vec<&ContainerFrame> {
-        let mut victims: Vec<&ContainerFrame> = self.containers.iter().collect();
-        victims.sort_by(|a, b| {
-            let name = |row: &ContainerFrame| {
-                (row.namespace.clone(), row.pod.clone(), row.container.clone())
-            };
-            b.rates.lost().total_cmp(&a.rates.lost()).then_with(|| name(a).cmp(&name(b)))
-        });
-        victims
-    }
-
-    /// The pod that made this one wait longest in the frame, with the thread-seconds per second.
-    #[must_use]
-    pub fn worst_aggressor(&self, victim: &PodName) -> Option<(&PodName, f64)> {
-        let pairs = self.interference.iter().filter(|pair| pair.victim == *victim);
-        pairs.max_by(|a, b| a.wait.total_cmp(&b.wait)).map(|pair| (&pair.aggressor, pair.wait))
+    pub fn verdict(&self, row: &ContainerFrame) -> Option<(usize, &Verdict)> {
+        let is_of = |namespace: &str, pod: &str| row.namespace == namespace && row.pod == pod;
+        let mut verdicts = self.verdicts.iter().enumerate();
+        let found = verdicts.find(|(_, one)| is_of(&one.victim.namespace, &one.victim.pod))?;
+        let used = |row: &ContainerFrame| row.rates.usage_cores.unwrap_or_default();
+        let of_pod = self.containers.iter().filter(|other| is_of(&other.namespace, &other.pod));
+        let busiest = of_pod.reduce(|a, b| if used(b) > used(a) { b } else { a })?;
+        (busiest.container == row.container).then_some(found)
     }
 }
 

@@ -18,6 +18,7 @@ mod pins;
 mod points;
 mod runtime;
 mod topology;
+mod verdict;
 
 pub use advice::{
     AdviceReport, ContainerReport, CpuAdvice, Gogc, Injected, InjectionStatus, LimitAdvice,
@@ -30,7 +31,7 @@ pub use doctor::DoctorReport;
 pub use finding::{Finding, FindingKind, Severity};
 pub use frame::{
     BestEffort, Bounds, Colocation, ContainerFrame, ContainerName, Contention, CpuFrame, Frame,
-    Interference, KEPT, NodeFrame, PodName, Rates, Trace,
+    Interference, KEPT, NodeFrame, PodName, Rates, SHOWN_VERDICTS, Trace,
 };
 pub use measure::Measure;
 pub use patch::{merged, patch_command, patched_quantity, pod_patch, pod_patch_command};
@@ -38,3 +39,4 @@ pub use pins::{Pin, PinRow, Rejection, Restricted};
 pub use points::{InterferenceTotal, PairSeries, Points, Series};
 pub use runtime::{Language, Runtime};
 pub use topology::{CpuWithOwner, NodeTopology};
+pub use verdict::{CauseKind, Culprit, SlowedReason, Verdict, VictimClass};

@@ -1,5 +1,5 @@
-//! Rules of co-location: when best-effort pods yield CPU to latency-sensitive pods, which CPU
-//! limits may burst, and which pod makes which other pod wait.
+//! Rules of co-location: when best-effort pods yield CPU to latency-sensitive pods, and
+//! which CPU limits may burst.
 //!
 //! Pure functions and state machines: time is an argument, counters come from a
 //! [`NodeSnapshot`](snapshot::NodeSnapshot), and the results are values that another crate writes
@@ -12,7 +12,6 @@ mod burst;
 mod controller;
 mod cpus;
 mod harm;
-mod interference;
 mod shares;
 mod usage;
 mod waits;
@@ -25,6 +24,5 @@ pub use burst::{
 pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transition};
 pub use cpus::keep_cpus;
 pub use harm::{Harm, HarmMeter, Harms};
-pub use interference::{Aggressor, Cause, Pair, PairMeter, Suggestion, Suggestions};
 pub use shares::share_cores;
 pub use usage::ContainerUsage;

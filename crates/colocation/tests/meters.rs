@@ -1,17 +1,14 @@
-//! Harm and suggestions from snapshots.
+//! Harm from snapshots.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use colocation::{
-    Aggressor, Cause, ContainerUsage, HarmMeter, Harms, Pair, PairMeter, Suggestions,
-};
-use kubepods::model::ContainerKind;
+use colocation::{ContainerUsage, HarmMeter, Harms};
 use snapshot::{
-    ContainerIdentity, ContainerRow, CpuLimit, InterferenceRow, Limit, Losses, NodeSnapshot,
-    NodeWaits, PodIdentity, SpecRow, TraceMode, TraceRow,
+    ContainerIdentity, ContainerRow, InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity,
+    TraceMode, TraceRow,
 };
 
 const MS: u64 = 1_000_000;
@@ -194,108 +191,4 @@ fn a_trace_in_bursts_is_read_once_per_cycle() {
     let quarter = Some(0.25);
     let expected = [None, None, None, None, quarter, None, None, None, quarter];
     assert_eq!(lost, expected);
-}
-
-fn pair(victim: &str, aggressor: &str, lost: f64, facts: Aggressor) -> Pair {
-    Pair { victim: victim.to_owned(), aggressor: aggressor.to_owned(), lost, facts }
-}
-
-#[test]
-fn pairs_have_the_facts_of_the_aggressor() {
-    let (mut meter, start) = (PairMeter::default(), start());
-    let spec = SpecRow { kind: ContainerKind::App, ..SpecRow::default() };
-    let mut read = |seconds: u64, spec: SpecRow| {
-        let pairs = vec![
-            interference("a", "b", 200 * seconds),
-            interference("a", "be1", 100 * seconds),
-            interference("a", "c", seconds),
-            interference("a", "", 500 * seconds),
-            interference("be1", "b", 500 * seconds),
-        ];
-        let mut b = container("b", "Burstable", 1_500 * seconds);
-        b.spec = Some(spec);
-        b.cpu_limit = Limit::Limited(CpuLimit { cores: 2.0, period_usec: 100_000 });
-        (b.request_cores, b.runnable_threads) = (Some(0.5), Some(4));
-        let rows = vec![container("a", "Burstable", 800 * seconds), b];
-        let at = start + Duration::from_secs(seconds);
-        meter.read(&snapshot(at, TraceMode::Continuous, pairs, rows), is_best_effort)
-    };
-    assert_eq!(read(0, spec), None);
-    let pairs = read(10, spec).unwrap();
-    let names: Vec<_> = pairs.iter().map(|pair| (&*pair.victim, &*pair.aggressor)).collect();
-    assert_eq!(names, [("n/a", "n/b"), ("n/a", "n/be1")], "c is noise, and the system is no pod");
-    assert!((pairs[0].lost - 0.2).abs() < 1e-9, "{pairs:?}");
-    let facts = Aggressor {
-        request_cores: Some(0.5),
-        used_cores: 1.5,
-        limit_cores: Some(2.0),
-        runnable_threads: Some(4),
-    };
-    assert_eq!(pairs[0].facts, facts);
-    let pod_level = read(20, SpecRow { pod_requests_cpu: true, ..spec }).unwrap();
-    assert_eq!(pod_level[0].facts.request_cores, None, "the request of the pod is not in the row");
-}
-
-#[test]
-fn a_lasting_pair_is_suggested_once_in_ten_minutes() {
-    let mut suggestions = Suggestions::default();
-    let times: Vec<u64> = (0..1400)
-        .filter(|&second| {
-            let pairs = [pair("n/a", "n/b", 0.2, Aggressor::default())];
-            !suggestions.tick(Duration::from_secs(second), pairs, |_| false).is_empty()
-        })
-        .collect();
-    assert_eq!(times, [60, 660, 1260]);
-    let mut in_force = |second| suggestions.in_force(Duration::from_secs(second)).count();
-    assert_eq!((in_force(1859), in_force(1860)), (1, 0));
-}
-
-#[test]
-fn best_effort_aggressors_and_brief_harm_are_not_suggested() {
-    let mut suggestions = Suggestions::default();
-    for second in 0..300 {
-        let brief = if second % 50 == 0 { 0.0 } else { 0.3 };
-        let pairs = [
-            pair("n/a", "n/be", 0.5, Aggressor::default()),
-            pair("n/a", "n/b", brief, Aggressor::default()),
-            pair("n/a", "n/c", 0.04, Aggressor::default()),
-        ];
-        let due = suggestions.tick(Duration::from_secs(second), pairs, |pod| pod == "n/be");
-        assert_eq!(due, []);
-    }
-}
-
-#[test]
-fn suggestions_name_the_likely_cause() {
-    let facts = |request_cores, used_cores, limit_cores, runnable_threads| Aggressor {
-        request_cores,
-        used_cores,
-        limit_cores,
-        runnable_threads,
-    };
-    for (facts, cause) in [
-        (
-            facts(Some(0.0), 0.5, None, None),
-            Cause::RequestBelowUse { request_cores: 0.0, used_cores: 0.5 },
-        ),
-        (
-            facts(Some(1.0), 2.0, Some(2.0), Some(9)),
-            Cause::RequestBelowUse { request_cores: 1.0, used_cores: 2.0 },
-        ),
-        (
-            facts(Some(2.0), 1.0, Some(1.5), Some(8)),
-            Cause::ParallelismAboveLimit { threads: 8, limit_cores: 1.5 },
-        ),
-        (facts(Some(2.0), 2.1, Some(4.0), Some(4)), Cause::WithinRequest),
-        (facts(Some(2.0), 1.0, None, Some(64)), Cause::WithinRequest),
-        (facts(None, 8.0, None, None), Cause::UnknownRequest),
-    ] {
-        let mut suggestions = Suggestions::default();
-        let mut tick = |second| {
-            let pairs = [pair("n/a", "n/b", 0.2, facts)];
-            suggestions.tick(Duration::from_secs(second), pairs, |_| false)
-        };
-        assert_eq!(tick(0), []);
-        assert_eq!(tick(60)[0].cause, cause, "{facts:?}");
-    }
 }

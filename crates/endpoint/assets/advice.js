@@ -10,7 +10,7 @@ const TITLES = {
   "limit-not-in-force": "Limit not in force", "limit-too-tight-for-bursts": "Limit too tight for bursts", "request-above-use": "Request far above use", "request-below-use": "Request far below use",
   "memory-limit-not-request": "Memory limit and request differ", "no-memory-limit": "No memory limit", "heap-limit-unset": "Heap not bounded", "go-ignores-limit": "Go ignores the CPU limit",
   "injected-env-stale": "Injected variables do not match the limits",
-  "noisy-neighbor": "Noisy neighbor", "delays-neighbor": "Delays a neighbor", "kernel-slice-expiry": "Kernel expires slices",
+  "slowed-by-others": "Slowed by others", "kernel-slice-expiry": "Kernel expires slices",
 };
 /** Time for which a button says that it has copied, milliseconds. */
 const COPIED = 3000;
@@ -71,7 +71,7 @@ const COLUMNS = ["Pod", "Finding", "Figures", "Change"];
 /** Rows shown before a button offers the rest: about as many as a screen has. */
 const SHOWN = 12;
 /** Figures that are a share of time lost, or seconds lost per second. */
-const EFFECTS = ["throttledShare", "throttledSecondsPerSecond", "contentionShare", "victimWaitShare"];
+const EFFECTS = ["throttledShare", "throttledSecondsPerSecond", "lostShare"];
 
 const effect = (finding) => Math.max(0, ...EFFECTS.map((name) => finding.evidence[name] ?? 0));
 
@@ -125,6 +125,6 @@ export class Advice {
     const cell = (at, kind, ...content) => h("td", { class: `text ${kind}`, "data-label": COLUMNS[at] }, ...content);
     return h("tr", { onclick: () => { if (uid) location.hash = `#pod/${encodeURIComponent(uid)}`; } },
       cell(0, "name", name, h("span", { class: "sub" }, [report.namespace, report.container].filter(Boolean).join(" · "))),
-      cell(1, "wrap wide", title(finding), " ", severity(finding)), cell(2, "wrap wide dim", evidence(finding) || NONE), cell(3, "wrap wide", change(finding) || NONE));
+      cell(1, "wrap wide", title(finding), " ", severity(finding)), cell(2, "wrap wide dim", finding.summary ?? (evidence(finding) || NONE)), cell(3, "wrap wide", change(finding) || NONE));
   }
 }

@@ -21,7 +21,22 @@ export const pairKey = (name) => `${name.namespace}\n${name.pod}`;
 
 const throttled = (row) => (row.throttledOwn ?? 0) + (row.throttledAncestor ?? 0);
 
-/** Time lost to limits, neighbors and the system, as the agent orders victims. */
+/** Verdicts of a frame with their places, by the key of the container of each slowed pod that used most CPU: the others may have done nothing. */
+export function verdicts(frame) {
+  const found = new Map();
+  (frame.verdicts ?? []).forEach((verdict, place) => {
+    const rows = frame.containers.filter((row) => pairKey(row) === pairKey(verdict.victim));
+    if (!rows.length) return;
+    const busiest = rows.reduce((a, b) => ((b.usageCores ?? 0) > (a.usageCores ?? 0) ? b : a));
+    found.set(keyOf(busiest), { place, verdict });
+  });
+  return found;
+}
+
+/** Name of a workload that slows others. */
+export const culpritName = (culprit) => !culprit.kind ? "the host (system)" : culprit.kind === "Container" ? `container ${culprit.name}` : `${culprit.namespace}/${culprit.name}`;
+
+/** Time lost to limits, neighbors and the system: the order of the pods without a verdict. */
 export function lost(row) {
   const waited = row.neighbor === undefined && row.system === undefined ? row.contention ?? 0 : (row.neighbor ?? 0) + (row.system ?? 0);
   return throttled(row) + waited;

@@ -65,6 +65,7 @@ export class Detail {
     const scroll = [...this.content.querySelectorAll("pre")].map((pre) => pre.scrollLeft);
     this.content.replaceChildren(
       h("div", { class: "title" }, h("h1", null, pod.pod), h("span", { class: "dim" }, pod.namespace), tags, this.note),
+      verdict(pod, this.store),
       ...pod.containers.map((row) => this.#container(pod, row)),
       h("div", { class: "cards advice" }, findings(pod, this.state, this.store), aggressors(pod, this.store)),
       h("div", { class: "cards" }, victims(pod, this.store), cpus(pod), runtimes(pod)));
@@ -115,6 +116,12 @@ function readout(root, times, text) {
   return element;
 }
 
+/** The verdict about the pod in the latest frame. */
+function verdict(pod, store) {
+  const found = (store.frame?.verdicts ?? []).find((one) => one.victim.namespace === pod.namespace && one.victim.pod === pod.pod);
+  return found ? h("p", { class: "warn verdict" }, `${found.summary.replace(/^s/, "S")}. ${found.remedy.replace(/^\w/, (letter) => letter.toUpperCase())}.`) : null;
+}
+
 /** Pods by seconds; `colors` has the color of those that a chart shows. */
 function bars(list, side, colors) {
   return h("div", { class: "bars" }, list.slice(0, 8).flatMap((pair) => {
@@ -144,7 +151,12 @@ function aggressors(pod, store) {
     const reading = readout(root, pod.points.atMs, (at) => shown.filter((pair) => pair.wait[at] > 0).map((pair) => `${podName(pair.aggressor)} ${format(pair.wait[at])}`).join(", ") || "none");
     panel.append(root, axis(pod.points.atMs, label), reading);
   }
-  panel.append(bars(pod.aggressors, "aggressor", new Map(shown.map((pair, at) => [pairKey(pair.aggressor), at]))));
+  // The host is no pod: apart, so that it does not stand above the pod that could be moved.
+  const isSystem = (pair) => pair.aggressor.namespace === "system" && !pair.aggressor.pod;
+  const colors = new Map(shown.map((pair, at) => [pairKey(pair.aggressor), at]));
+  const [pods, host] = [pod.aggressors.filter((pair) => !isSystem(pair)), pod.aggressors.filter(isSystem)];
+  if (pods.length) panel.append(bars(pods, "aggressor", colors));
+  if (host.length) panel.append(h("p", null, "and the host"), bars(host, "aggressor", colors));
   return panel;
 }
 
@@ -174,6 +186,7 @@ function findings(pod, state, store) {
     const text = change(finding);
     panel.append(h("div", { class: "finding" },
       h("h3", null, titleOf(finding), severity(finding), pod.containers.length > 1 ? h("span", { class: "tag" }, report.container) : null),
+      finding.summary ? h("p", null, finding.summary) : null,
       evidence(finding) ? h("p", null, evidence(finding)) : null,
       text ? h("p", { class: finding.patch ? "change" : null }, text) : null,
       finding.patch && !pod.patchCommand ? h("pre", { tabindex: "0" }, JSON.stringify(finding.patch, null, 2)) : null));

@@ -1,7 +1,7 @@
 // Tables: victims, aggressors, and the matrix of both.
 
 import { NONE, cores, h, meter, ms, percent, podName, seconds, setText, step, strip } from "./draw.js";
-import { get, keyOf, lost, pairKey } from "./data.js";
+import { culpritName, get, keyOf, lost, pairKey, verdicts } from "./data.js";
 
 /** Rows shown before a button offers the rest. */
 const SHOWN = 60;
@@ -11,8 +11,8 @@ const used = (row) => row.limitCores ? (row.usageCores ?? 0) / row.limitCores : 
 
 /** Columns of the victims: label, unit, explanation, value to sort by. */
 export const COLUMNS = [
-  { id: "name", label: "Pod", text: true, help: "Namespace, pod and container. Worst first: most time lost to limits, neighbors and the system in the last five seconds." },
-  { id: "minute", label: "Last minute", unit: "order: last 5 seconds", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right; sorted by the mean of the last five. Gray none, yellow below 20 %, orange below 50 %, red a whole second or more per second." },
+  { id: "name", label: "Pod", text: true, help: "Namespace, pod and container. Worst first: slowed pods in the order of the verdicts, then by the time lost to limits, neighbors and the system in the last five seconds." },
+  { id: "minute", label: "Last minute", unit: "order: verdict", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right. Gray none, yellow below 20 %, orange below 50 %, red a whole second or more per second." },
   { id: "use", label: "Use / limit", unit: "cores", help: "CPU used in this second, and the lowest limit that applies to the container or to a cgroup above it. The bar turns orange at 90 % of the limit.", by: used },
   { id: "throttledShare", label: "Throttled", unit: "share of time", help: "Share of the time in which its own CPU limit stopped it. Raising or removing the limit ends this.", by: (row) => row.throttledShare ?? 0 },
   { id: "throttledAncestor", label: "Ancestor", unit: "ms per s", help: "Time stopped by a limit of the pod or of a cgroup above it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
@@ -20,7 +20,7 @@ export const COLUMNS = [
   { id: "self", label: "Self", unit: "ms per s", help: "Its threads waited while other threads of the same pod were running: more threads than CPUs.", by: (row) => row.self ?? 0 },
   { id: "system", label: "System", unit: "ms per s", help: "Its threads waited while processes outside the pods were running: kubelet, runtime, kernel.", by: (row) => row.system ?? 0 },
   { id: "smt", label: "SMT", unit: "ms per s", help: "It was running while another pod used the core's other thread, which makes both slower.", by: (row) => row.smt ?? 0 },
-  { id: "aggressor", label: "Worst aggressor", text: true, help: "The pod that made this pod wait longest in this second." },
+  { id: "aggressor", label: "Slowed by", text: true, help: "The verdict about the pod: its cause has at least half of all the time that the pod lost, and the CPUs would have had room without it. Empty for a pod that is not slowed." },
 ];
 
 function head(columns, sort, onsort) {
@@ -65,6 +65,17 @@ class Named {
   }
 }
 
+/** How many times longer the work of a slowed pod took, at most 100. */
+const factor = (verdict) => Math.min(100, 1 / Math.max(0.01, 1 - verdict.share));
+
+const OWN = { own_limit: "its own limit", ancestor_limit: "a limit above it", self: "its own threads" };
+
+/** The cause of a verdict in a few words. */
+function causeOf(verdict) {
+  if (verdict.cause === "one" && verdict.culprits.length) return culpritName(verdict.culprits[0]);
+  return verdict.cause === "several" ? "several" : OWN[verdict.reason] ?? "unknown";
+}
+
 /** A row of the victims, updated in place. */
 class Victim {
   constructor(open) {
@@ -77,11 +88,13 @@ class Victim {
     this.cells.name.append(this.link, this.sub);
     this.cells.use.append(h("span", { class: "use" }, this.use, this.bar.element));
     this.cells.minute.append(this.canvas);
-    this.aggressor = new Named(this.cells.aggressor);
+    this.cause = h("span", { class: "pod" });
+    this.factor = h("span", { class: "sub" });
+    this.cells.aggressor.append(this.cause, this.factor);
     this.element = h("tr", { onclick: (event) => { if (event.target.tagName !== "A") open(this.uid); } }, Object.values(this.cells));
   }
 
-  update(row, worst, heat, trace) {
+  update(row, verdict, heat, trace) {
     this.uid = row.uid;
     this.link.setAttribute("href", `#pod/${encodeURIComponent(row.uid)}`);
     setText(this.link, row.pod);
@@ -97,7 +110,10 @@ class Victim {
       level(this.cells[id], row[id], id === "self" || id === "smt" ? Infinity : 0.2);
       this.cells[id].title = row[id] === undefined ? `not known${trace.reason ? `: ${trace.reason}` : ""}` : "";
     }
-    this.aggressor.set(worst?.aggressor, worst?.wait);
+    setText(this.cause, verdict ? causeOf(verdict) : NONE);
+    setText(this.factor, verdict ? `×${factor(verdict).toFixed(1)} · ${Math.round(verdict.slowedSeconds)} s of the last minute` : "");
+    this.cells.aggressor.title = verdict ? `${verdict.summary}. ${verdict.remedy}` : "";
+    this.cells.aggressor.classList.toggle("zero", !verdict);
     this.heat = heat ?? [];
   }
 
@@ -120,11 +136,12 @@ export class Victims {
     this.open = open;
     this.input = h("input", { type: "search", placeholder: "Filter by name ( / )", "aria-label": "Filter by name", oninput: () => { this.filter = this.input.value.toLowerCase(); this.selected = 0; this.update(); } });
     this.count = h("span", { class: "count" });
+    this.headline = h("p", { class: "headline" });
     this.body = h("tbody");
     this.table = h("table", { class: "list" });
     this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => { this.all = true; this.update(); } });
     this.empty = h("p", { class: "empty", hidden: true }, "No container matches.");
-    this.element = h("section", { "aria-label": "Victims" }, h("div", { class: "tools" }, this.input, this.count), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
+    this.element = h("section", { "aria-label": "Victims" }, this.headline, h("div", { class: "tools" }, this.input, this.count), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
     this.setSort("lost");
   }
 
@@ -145,32 +162,28 @@ export class Victims {
     const rows = frame.containers.filter((row) => name(row).toLowerCase().includes(this.filter));
     const byName = (a, b) => name(a) < name(b) ? -1 : 1;
     if (this.sort === "name") return rows.sort(byName);
-    const worst = this.#worst(frame);
+    const judged = verdicts(frame);
+    const place = (row) => judged.get(keyOf(row))?.place ?? Infinity;
     const column = COLUMNS.find((candidate) => candidate.id === this.sort);
-    const value = this.sort === "aggressor" ? (row) => worst.get(pairKey(row))?.wait ?? 0 : column?.by ?? ((row) => this.store.recent(keyOf(row)) || lost(row));
-    return rows.map((row) => [value(row), row]).sort((a, b) => b[0] - a[0] || byName(a[1], b[1])).map(([, row]) => row);
-  }
-
-  #worst(frame) {
-    const worst = new Map();
-    for (const pair of frame.interference) {
-      const key = pairKey(pair.victim);
-      if (!worst.has(key) || worst.get(key).wait < pair.wait) worst.set(key, pair);
-    }
-    return worst;
+    const value = column?.by ?? ((row) => this.store.recent(keyOf(row)) || lost(row));
+    const byVerdict = (a, b) => (column?.by || place(a) === place(b) ? 0 : place(a) - place(b));
+    return rows.map((row) => [value(row), row]).sort((a, b) => byVerdict(a[1], b[1]) || b[0] - a[0] || byName(a[1], b[1])).map(([, row]) => row);
   }
 
   update() {
     const frame = this.store.frame;
     if (!frame) return;
     const sorted = this.#sorted(frame);
-    const worst = this.#worst(frame);
+    const judged = verdicts(frame);
+    const [first] = frame.verdicts ?? [];
+    setText(this.headline, first ? `${podName(first.victim)} is ${first.summary}` : "No pod is slowed.");
+    this.headline.title = first?.remedy ?? "";
     const shown = this.all ? sorted : sorted.slice(0, SHOWN);
     const elements = shown.map((row, at) => {
       const key = keyOf(row);
       if (!this.rows.has(key)) this.rows.set(key, new Victim(this.open));
       const victim = this.rows.get(key);
-      victim.update(row, worst.get(pairKey(row)), this.store.heat.get(key), frame.node.trace);
+      victim.update(row, judged.get(key)?.verdict, this.store.heat.get(key), frame.node.trace);
       victim.element.classList.toggle("selected", at === this.selected && this.marked);
       return victim.element;
     });

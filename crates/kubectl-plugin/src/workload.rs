@@ -180,6 +180,7 @@ mod tests {
         Finding {
             kind,
             severity: Severity::Warning,
+            summary: None,
             // The limit comes first by name, and says nothing about the pod.
             evidence: [("limitCores".to_owned(), 1.0), ("throttledShare".to_owned(), figure)]
                 .into(),

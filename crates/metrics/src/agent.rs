@@ -10,7 +10,9 @@ use prometheus::{
 
 use crate::catalogue::agent;
 use crate::gauge_set::{GaugeSet, gauge, int_counter, int_gauge, opts, registered};
-use crate::{AdviceMetrics, BestEffortMetrics, BurstMetrics, InjectionMetrics, PinningMetrics};
+use crate::{
+    AdviceMetrics, BestEffortMetrics, BurstMetrics, InjectionMetrics, PinningMetrics, SlowedMetrics,
+};
 
 /// Bucket bounds, seconds; a tick over 10,000 cgroups stays below 0.2.
 const DURATION_BUCKETS: [f64; 10] =
@@ -53,6 +55,7 @@ pub struct AgentMetrics {
     best_effort: BestEffortMetrics,
     burst: BurstMetrics,
     advice: AdviceMetrics,
+    slowed: SlowedMetrics,
 }
 
 impl AgentMetrics {
@@ -96,6 +99,7 @@ impl AgentMetrics {
             best_effort: BestEffortMetrics::new(&registry),
             burst: BurstMetrics::new(&registry),
             advice: AdviceMetrics::default(),
+            slowed: SlowedMetrics::default(),
             registry,
         }
     }
@@ -191,6 +195,11 @@ impl AgentMetrics {
     /// Rows of runtimes and advice.
     pub fn advice(&self) -> &AdviceMetrics {
         &self.advice
+    }
+
+    /// Rows of slowed pods.
+    pub fn slowed(&self) -> &SlowedMetrics {
+        &self.slowed
     }
 
     /// All metrics that have a value, sorted by name.

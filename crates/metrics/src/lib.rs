@@ -14,6 +14,7 @@ pub mod exposition;
 mod gauge_set;
 mod injection;
 mod pinning;
+mod slowed;
 
 pub use advice::{AdviceMetrics, AdviceRow};
 pub use agent::{AgentMetrics, Build};
@@ -22,3 +23,4 @@ pub use burst::BurstMetrics;
 pub use exposition::{Exposition, Format};
 pub use injection::InjectionMetrics;
 pub use pinning::PinningMetrics;
+pub use slowed::{SlowedBecause, SlowedBy, SlowedMetrics, SlowedRow};

@@ -11,5 +11,5 @@ mod pinning;
 
 pub use colocation::{ColocationReporter, Show};
 pub use events::{EventSender, Events};
-pub use node_condition::NodeCondition;
+pub use node_condition::{Measured, NodeCondition};
 pub use pinning::PinningReporter;

@@ -20,6 +20,7 @@ pub(crate) struct NodeProbe {
     pressure: Option<KeptFile>,
     /// The kernel's value may decrease if a hypervisor corrects itself.
     steal: Total,
+    idle: Total,
     waiting: Total,
     process: OwnProcess,
     pub(crate) kernel: KernelInfo,
@@ -58,6 +59,7 @@ impl NodeProbe {
             stat: None,
             pressure: None,
             steal: Total::default(),
+            idle: Total::default(),
             waiting: Total::default(),
             process: OwnProcess::new(),
             kernel,
@@ -128,8 +130,10 @@ impl NodeProbe {
     ) {
         into.cpus.clone_from(&self.row.cpus);
         into.cpu_info.clone_from(&self.row.cpu_info);
-        let steal_ns = read(self.stat.as_ref(), buffer, steal_ns);
+        let times = |text: &[u8]| Some((steal_ns(text), idle_ns(text)));
+        let (steal_ns, idle_ns) = read(self.stat.as_ref(), buffer, times).unwrap_or_default();
         into.steal_ns = steal_ns.map(|ns| self.steal.advance(ns, context));
+        into.idle_ns = idle_ns.map(|ns| self.idle.advance(ns, context));
         let some_ns = |text: &[u8]| CpuPressure::parse(text).ok()?.some_ns;
         let waiting_ns = read(self.pressure.as_ref(), buffer, some_ns);
         into.pressure_waiting_ns = waiting_ns.map(|ns| self.waiting.advance(ns, context));
@@ -147,20 +151,30 @@ impl NodeProbe {
     }
 }
 
-fn read(
+fn read<T>(
     file: Option<&KeptFile>,
     buffer: &mut Vec<u8>,
-    parse: impl FnOnce(&[u8]) -> Option<u64>,
-) -> Option<u64> {
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Option<T> {
     parse(file?.read(buffer).ok()?)
 }
 
 /// Steal time: the eighth number in the first line of `/proc/stat`,
 /// `cpu user nice system idle iowait irq softirq steal …`.
 fn steal_ns(text: &[u8]) -> Option<u64> {
+    node_time_ns(text, 7)
+}
+
+/// Time without work, which includes the time in which tasks only waited for a disk.
+fn idle_ns(text: &[u8]) -> Option<u64> {
+    node_time_ns(text, 3)?.checked_add(node_time_ns(text, 4)?)
+}
+
+/// The number at this position in the first line of `/proc/stat`.
+fn node_time_ns(text: &[u8], position: usize) -> Option<u64> {
     let line = text.split(|&byte| byte == b'\n').next()?.strip_prefix(b"cpu ")?;
     let mut numbers = line.split(|&byte| byte == b' ').filter(|number| !number.is_empty());
-    let ticks = parse_u64("stat", numbers.nth(7)?).ok()?;
+    let ticks = parse_u64("stat", numbers.nth(position)?).ok()?;
     ticks.checked_mul(USER_TICK_NS)
 }
 
@@ -191,6 +205,7 @@ mod tests {
         );
         assert_eq!(steal_ns(b"cpu  1 2 3\n"), None);
         assert_eq!(steal_ns(b""), None);
+        assert_eq!(idle_ns(b"cpu  1 2 3 40 5 6 7 250 0 0\n"), Some(450_000_000));
     }
 
     #[test]

@@ -414,6 +414,9 @@ pub struct NodeRow {
     pub cpu_info: Vec<CpuPlace>,
     /// Time stolen by the hypervisor, nanoseconds; `None` if `/proc/stat` cannot be read.
     pub steal_ns: Option<u64>,
+    /// Time in which CPUs were idle, nanoseconds summed over CPUs; `None` if `/proc/stat` cannot be
+    /// read.
+    pub idle_ns: Option<u64>,
     /// PSI `some` of `/proc/pressure/cpu`, nanoseconds.
     pub pressure_waiting_ns: Option<u64>,
     /// The kernel and its cgroups.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Bounds, Colocation, Contention, CpuFrame, Trace};
+use api::{Bounds, Colocation, Contention, CpuFrame, Trace, Verdict};
 use snapshot::{CpuPlace, NodeWaits, PressureScope, TraceMode};
 
 /// The node in one frame, without its name and the load of its CPUs. Frames share what seldom
@@ -14,6 +14,7 @@ pub(crate) struct NodeValues {
     pub(crate) steal: Option<f64>,
     pub(crate) trace: Arc<Trace>,
     pub(crate) colocation: Arc<Colocation>,
+    pub(crate) verdicts: Arc<Vec<Verdict>>,
     pub(crate) cpus: Arc<Vec<CpuFrame>>,
 }
 

@@ -114,6 +114,7 @@ impl State {
             steal: rate(before.steal_ns, now.steal_ns),
             trace: shared(&previous.trace, trace(&snapshot.waits)),
             colocation: Arc::clone(&self.colocation),
+            verdicts: Arc::clone(&self.verdicts),
             cpus: shared(&previous.cpus, without_load(&self.cpus)),
         };
     }

@@ -72,6 +72,7 @@ impl State {
             node: self.past_node(number),
             containers,
             interference: self.interference(number),
+            verdicts: (*self.nodes[position].verdicts).clone(),
         }
     }
 

@@ -22,6 +22,7 @@ impl State {
         self.seconds[position] = frame.seconds;
         frame.containers.iter().for_each(|row| self.add_recorded_container(row));
         self.add_recorded_pairs(frame);
+        self.set_verdicts(frame.verdicts.clone());
         self.add_recorded_node(&frame.node);
         self.frame
     }
@@ -62,6 +63,7 @@ impl State {
             steal: node.steal,
             trace: shared(&previous.trace, node.trace.clone()),
             colocation: Arc::clone(&self.colocation),
+            verdicts: Arc::clone(&self.verdicts),
             cpus: shared(&previous.cpus, without_load(&node.cpus)),
         };
     }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{Colocation, CpuFrame, KEPT, Measure, PodName, Rates};
+use api::{Colocation, CpuFrame, KEPT, Measure, PodName, Rates, SHOWN_VERDICTS, Verdict};
 use snapshot::{ContainerIdentity, CpusetRow};
 
 use crate::counters::Counters;
@@ -31,6 +31,7 @@ pub(crate) struct State {
     /// The CPUs in the latest frame, with their load.
     pub(crate) cpus: Vec<CpuFrame>,
     pub(crate) colocation: Arc<Colocation>,
+    pub(crate) verdicts: Arc<Vec<Verdict>>,
     pub(crate) load: CpuLoad,
     pub(crate) watched_at: Option<Instant>,
     /// Reused for the keys of pairs.
@@ -69,6 +70,7 @@ impl State {
             nodes: vec![NodeValues::default(); KEPT],
             cpus: Vec::new(),
             colocation: Arc::default(),
+            verdicts: Arc::default(),
             load: CpuLoad::default(),
             watched_at: None,
             key: String::new(),
@@ -77,6 +79,11 @@ impl State {
 
     pub(crate) fn set_colocation(&mut self, colocation: Colocation) {
         self.colocation = shared(&self.colocation, colocation);
+    }
+
+    pub(crate) fn set_verdicts(&mut self, mut verdicts: Vec<Verdict>) {
+        verdicts.truncate(SHOWN_VERDICTS);
+        self.verdicts = shared(&self.verdicts, verdicts);
     }
 
     /// Number of the oldest frame. The first reading is not a frame.

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::{Colocation, Frame, InterferenceTotal, Points};
+use api::{Colocation, Frame, InterferenceTotal, Points, Verdict};
 use snapshot::{ContainerIdentity, CpuTimes, NodeSnapshot, Published};
 use tokio::sync::{Notify, watch};
 
@@ -95,6 +95,11 @@ impl Timeline {
     /// Sets the actions of co-location, from the next frame on.
     pub fn set_colocation(&self, colocation: Colocation) {
         self.lock().set_colocation(colocation);
+    }
+
+    /// Sets the verdicts about the pods, from the next frame on.
+    pub fn set_verdicts(&self, verdicts: Vec<Verdict>) {
+        self.lock().set_verdicts(verdicts);
     }
 
     /// Adds a frame of a recording. A timeline of recorded frames observes no snapshots.

@@ -239,7 +239,9 @@ impl App {
             self.only.as_ref().is_none_or(|only| only.pods.contains(&row.pod_name()))
         };
         let all = self.containers().filter(is_one);
-        rows::victims(all, &self.history, filter, self.sort, self.is_ascending)
+        let empty = Frame::default();
+        let frame = self.frame.as_ref().unwrap_or(&empty);
+        rows::victims(all, frame, &self.history, filter, self.sort, self.is_ascending)
     }
 
     /// Rows of the table of aggressors.

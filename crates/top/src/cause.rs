@@ -1,6 +1,6 @@
 //! The main cause of a container's delay, as a letter and as a sentence.
 
-use api::{ContainerFrame, Frame};
+use api::{CauseKind, ContainerFrame, Frame, SlowedReason};
 
 use crate::look::Look;
 use crate::text;
@@ -23,6 +23,8 @@ pub(crate) enum Cause {
     System,
     /// Other threads; without the trace it is not known whose.
     Contention,
+    /// Its own threads.
+    Threads,
 }
 
 impl Cause {
@@ -41,6 +43,21 @@ impl Cause {
         known.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, time)| *time >= NOTEWORTHY)
     }
 
+    /// The main cause by the verdict about the container's pod, else in this frame.
+    pub(crate) fn judged(row: &ContainerFrame, frame: &Frame) -> Option<Self> {
+        let Some((_, verdict)) = frame.verdict(row) else {
+            return Self::of(row).map(|(cause, _)| cause);
+        };
+        Some(match verdict.reason {
+            SlowedReason::Neighbor => Self::Neighbor,
+            SlowedReason::System => Self::System,
+            SlowedReason::Unknown => Self::Contention,
+            SlowedReason::AncestorLimit => Self::Ancestor,
+            SlowedReason::OwnLimit => Self::Own,
+            SlowedReason::Own => Self::Threads,
+        })
+    }
+
     /// Letter in the first column.
     pub(crate) fn letter(self) -> char {
         match self {
@@ -49,29 +66,39 @@ impl Cause {
             Self::Neighbor => 'N',
             Self::System => 'S',
             Self::Contention => 'C',
+            Self::Threads => 'T',
         }
     }
 }
 
-/// One sentence about the container: what delays it, by how much and because of whom. If the width
+/// One sentence about the container: the verdict about its pod, or what it waits for. If the width
 /// does not suffice, the names are shortened.
 pub(crate) fn sentence(row: &ContainerFrame, frame: &Frame, width: usize, look: Look) -> String {
     let name = format!("{}/{}", text::clean(&row.namespace), text::clean(&row.pod));
-    let (rest, aggressor) = predicate(row, frame);
-    let least = if aggressor.is_empty() { MIN_NAME } else { 2 * MIN_NAME };
-    let room = width.saturating_sub(rest.chars().count() + 2).max(least);
-    let [name, aggressor] = text::shorten([&name, &aggressor], room, look);
-    format!("{name}: {rest}{aggressor}")
+    let rest = match frame.verdict(row) {
+        // The terminal's text is ASCII.
+        Some((_, verdict)) => text::clean(&verdict.summary.replace('×', "x")),
+        None => measured(row),
+    };
+    let culprit = culprit(row, frame);
+    let Some((start, end)) = rest.split_once(&*culprit).filter(|_| culprit.contains('/')) else {
+        let room = width.saturating_sub(rest.chars().count() + 2).max(MIN_NAME);
+        let name = text::fit(&name, room.min(name.chars().count()), look);
+        return format!("{}: {rest}", name.trim_end());
+    };
+    let room = width.saturating_sub(start.chars().count() + end.chars().count() + 2);
+    let [name, culprit] = text::shorten([&name, &culprit], room.max(2 * MIN_NAME), look);
+    format!("{name}: {start}{culprit}{end}")
 }
 
-/// The sentence between the names, and the name of the aggressor; empty without one.
-fn predicate(row: &ContainerFrame, frame: &Frame) -> (String, String) {
-    let Some((cause, time)) = Cause::of(row) else { return ("not delayed".into(), String::new()) };
+/// What a container without a verdict waits for, without a cause.
+fn measured(row: &ContainerFrame) -> String {
+    let Some((cause, time)) = Cause::of(row) else { return "not delayed".into() };
     // Recordings keep about four digits.
     let limit = row.limit_cores.map(|limit| (limit * 1000.0).round() / 1000.0);
     let limit = limit.map_or(String::new(), |limit| format!(" of {limit} cores"));
     let time = text::time(Some(time));
-    let text = match cause {
+    match cause {
         Cause::Own => {
             let share = text::percent(row.rates.throttled_share);
             format!("throttled {share} of the time by its own limit{limit}")
@@ -79,17 +106,23 @@ fn predicate(row: &ContainerFrame, frame: &Frame) -> (String, String) {
         Cause::Ancestor => {
             format!("throttled {time} each second by a limit{limit} above the container")
         }
-        Cause::Neighbor => {
-            if let Some((aggressor, _)) = frame.worst_aggressor(&row.pod_name()) {
-                let text = format!("waits {time} each second for other pods, most for ");
-                return (text, pod(aggressor));
-            }
-            format!("waits {time} each second for other pods")
-        }
+        Cause::Neighbor => format!("waits {time} each second for other pods"),
         Cause::System => format!("waits {time} each second for services of the host"),
         Cause::Contention => format!("waits at least {time} each second for other threads"),
-    };
-    (text, String::new())
+        Cause::Threads => format!("waits {time} each second for its own threads"),
+    }
+}
+
+/// The cause of the verdict about the container's pod, for a column; empty without a verdict.
+pub(crate) fn culprit(row: &ContainerFrame, frame: &Frame) -> String {
+    let Some((_, verdict)) = frame.verdict(row) else { return String::new() };
+    match (verdict.cause, verdict.culprits.first()) {
+        (CauseKind::One, Some(culprit)) if culprit.is_system() => "system".to_owned(),
+        (CauseKind::One, Some(culprit)) => text::clean(&culprit.name()),
+        (CauseKind::Several, _) => "several".to_owned(),
+        (CauseKind::Unknown, _) => "unknown".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// A pod's name: `namespace/pod`, or `system` and `other` alone.

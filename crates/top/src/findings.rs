@@ -11,7 +11,13 @@ pub fn advice(report: AdviceReport) -> Vec<Advice> {
     let change = |finding: &Finding| Change {
         is_warning: finding.severity == Severity::Warning,
         finding: finding.kind.as_str().to_owned(),
-        change: changed_fields(finding),
+        change: match &finding.summary {
+            Some(summary) if finding.patch.is_some() => {
+                format!("{}; {summary}", changed_fields(finding))
+            }
+            Some(summary) => summary.clone(),
+            None => changed_fields(finding),
+        },
     };
     let advice = |row: api::ContainerReport| Advice {
         changes: row.findings.iter().map(change).collect(),

@@ -12,7 +12,8 @@ use crate::text;
 /// Order of the victims.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// Time lost to limits, neighbors and the system, over the last seconds.
+    /// The order of the verdicts; then the time lost to limits, neighbors and the system, over the
+    /// last seconds.
     #[default]
     Lost,
     /// The values of a column.
@@ -32,7 +33,7 @@ impl Sort {
 
     pub(crate) fn name(self) -> String {
         match self {
-            Self::Lost => "time lost".to_owned(),
+            Self::Lost => "verdict".to_owned(),
             Self::By(column) => column.title().to_lowercase(),
         }
     }
@@ -67,6 +68,7 @@ fn next<T: Copy + PartialEq>(all: &[T], one: T, is_back: bool) -> T {
 /// Containers that match the filter, in order; equal ones by name.
 pub(crate) fn victims<'a>(
     containers: impl Iterator<Item = &'a ContainerFrame>,
+    frame: &Frame,
     history: &History,
     filter: &str,
     sort: Sort,
@@ -80,10 +82,16 @@ pub(crate) fn victims<'a>(
         Sort::Lost => history.recently_lost(&key(row)),
         Sort::By(column) => column.value(row),
     };
-    let rows = containers.filter(is_shown);
-    let mut rows: Vec<(f64, &ContainerFrame)> = rows.map(|row| (value(row), row)).collect();
+    let place = |row: &ContainerFrame| match sort {
+        Sort::Lost => frame.verdict(row).map_or(usize::MAX, |(place, _)| place),
+        Sort::By(_) => 0,
+    };
+    let rows = containers.filter(is_shown).map(|row| ((place(row), value(row)), row));
+    let mut rows: Vec<((usize, f64), &ContainerFrame)> = rows.collect();
     rows.sort_by(|(a, one), (b, other)| {
-        b.total_cmp(a).then_with(|| full_name(one).cmp(&full_name(other)))
+        a.0.cmp(&b.0)
+            .then_with(|| b.1.total_cmp(&a.1))
+            .then_with(|| full_name(one).cmp(&full_name(other)))
     });
     if is_ascending {
         rows.reverse();

@@ -45,8 +45,8 @@ pub enum Part {
     Timeline,
     /// The thread that samples arrivals.
     ArrivalSampler,
-    /// The task that finds pods that delay others.
-    Interference,
+    /// The task that judges which pods are slowed, and by what.
+    Verdicts,
     /// The thread that answers the container runtime.
     Nri,
     /// The task that publishes injected variables.
@@ -75,7 +75,7 @@ impl Part {
             Self::Advice => "advice",
             Self::Timeline => "timeline",
             Self::ArrivalSampler => "arrival_sampler",
-            Self::Interference => "interference",
+            Self::Verdicts => "verdicts",
             Self::Nri => "nri",
             Self::Injection => "injection",
             Self::Events => "events",

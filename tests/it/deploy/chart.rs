@@ -462,7 +462,9 @@ fn bursts_are_a_warning_in_the_namespaces_that_were_chosen() {
         let labels = format!("{{namespace=\"{namespace}\", pod=\"p\", container=\"c\"}}");
         format!(
             "      - {{series: 'cpuwarden_container_cfs_throttled_periods_total{labels}', values: 0+120x40}}
-      - {{series: 'cpuwarden_container_cfs_period_seconds{labels}', values: 0.1x40}}\n"
+      - {{series: 'cpuwarden_container_cfs_period_seconds{labels}', values: 0.1x40}}
+      - {{series: 'cpuwarden_container_cpu_limit_cores{labels}', values: 0.1x40}}
+      - {{series: 'cpuwarden_container_cpu_usage_seconds_total{labels}', values: 0+3x40}}\n"
         )
     });
     let fired = severities.map(|(namespace, severity)| {

@@ -199,8 +199,8 @@ fn panel(name: &str, title: &str) -> Value {
 }
 
 #[test]
-fn firing_alerts_and_the_worst_containers_lead_to_their_pods() {
-    for title in ["Firing alerts", "Worst containers"] {
+fn firing_alerts_and_the_worst_pods_lead_to_their_pods() {
+    for title in ["Firing alerts", "Slowed pods", "Most throttled containers"] {
         let panel = panel("fleet", title);
         let pod = column_link(&panel, "pod");
         assert!(pod.starts_with("/d/cpuwarden-pod?"), "{pod}");
@@ -213,8 +213,20 @@ fn firing_alerts_and_the_worst_containers_lead_to_their_pods() {
 }
 
 #[test]
-fn the_worst_containers_come_first_with_all_evidence() {
-    let panel = panel("fleet", "Worst containers");
+fn the_most_slowed_pods_come_first_with_reason_and_cause() {
+    let panel = panel("fleet", "Slowed pods");
+    assert_eq!(
+        (&panel["options"]["sortBy"][0]["displayName"], &panel["options"]["sortBy"][0]["desc"]),
+        (&"Slowed".into(), &true.into())
+    );
+    let organize = &panel["transformations"][0]["options"]["renameByName"];
+    let columns: Vec<&str> = organize.as_object().unwrap().values().map(text).collect();
+    assert!(["Slowed", "Reason", "Cause"].iter().all(|column| columns.contains(column)));
+}
+
+#[test]
+fn the_most_throttled_containers_come_first_with_all_evidence() {
+    let panel = panel("fleet", "Most throttled containers");
     assert_eq!(
         (&panel["options"]["sortBy"][0]["displayName"], &panel["options"]["sortBy"][0]["desc"]),
         (&"Throttled time".into(), &true.into())
@@ -227,7 +239,6 @@ fn the_worst_containers_come_first_with_all_evidence() {
         "Limit (cores)",
         "Limit used",
         "Recommended limit (cores)",
-        "Worst aggressor",
     ] {
         assert!(columns.contains(&column), "{column}: {columns:?}");
     }

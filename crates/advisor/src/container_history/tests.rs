@@ -1,6 +1,6 @@
 use analysis::{READ_EVERY_NS, READINGS, findings};
 use api::{FindingKind, Runtime};
-use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, SpecRow, Threads};
+use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, SpecRow};
 
 use super::*;
 
@@ -119,68 +119,6 @@ fn a_raised_limit_above_it_is_not_blamed_either() {
         &subject.facts(&at(660, 600, 1.0), &NodeRow::default()),
         FindingKind::ThrottledByAncestor
     ));
-}
-
-/// Whether threads that wait for each other cause the finding, given the trace's wait for other
-/// pods.
-fn crowded(threads: u64, neighbor_ns: Option<u64>) -> bool {
-    let row = |seconds: u64| {
-        let waits = neighbor_ns
-            .map(|ns| ContainerWaits { neighbor_ns: ns * seconds, ..ContainerWaits::default() });
-        ContainerRow {
-            usage_ns: Some(seconds * SECOND_NS),
-            contention_lower_ns: Some(seconds * SECOND_NS * 3),
-            threads: Threads::Counted(threads),
-            waits: waits.map(Arc::new),
-            ..ContainerRow::default()
-        }
-    };
-    let mut subject = ContainerHistory::default();
-    (0..=600).for_each(|seconds| subject.observe(&row(seconds), SECOND_NS, NODE));
-    has(&subject.facts(&row(600), &NodeRow::default()), FindingKind::NoisyNeighbor)
-}
-
-#[test]
-fn threads_that_wait_for_each_other_have_no_noisy_neighbor() {
-    assert!(!crowded(4, None) && crowded(3, None) && crowded(1, None));
-    assert!(!crowded(4, Some(0)) && crowded(4, Some(SECOND_NS / 5)));
-}
-
-/// Whether a single thread causes the finding if the number of threads is unknown in one window.
-/// The bound grows every ten seconds.
-fn unknown_threads_at(unknown: u64) -> bool {
-    let row = |second: u64| ContainerRow {
-        usage_ns: Some(second * SECOND_NS),
-        contention_lower_ns: Some(second / 10 * 10 * SECOND_NS),
-        threads: if second == unknown { Threads::TooMany } else { Threads::Counted(1) },
-        ..ContainerRow::default()
-    };
-    let mut history = ContainerHistory::default();
-    (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, NODE));
-    has(&history.facts(&row(600), &NodeRow::default()), FindingKind::NoisyNeighbor)
-}
-
-#[test]
-fn a_window_with_unknown_threads_does_not_hide_a_noisy_neighbor() {
-    assert!([0, 1, 300, 301, 599].map(unknown_threads_at) == [true; 5]);
-}
-
-/// The trace starts and later stops: its waits and the bound count from different origins.
-#[test]
-fn a_trace_that_comes_or_goes_is_no_noisy_neighbor() {
-    let row = |second: u64| {
-        let waits = ContainerWaits { neighbor_ns: 1, ..ContainerWaits::default() };
-        ContainerRow {
-            usage_ns: Some(second * SECOND_NS),
-            contention_lower_ns: Some(900 * SECOND_NS),
-            threads: Threads::Counted(1),
-            waits: (200..400).contains(&second).then(|| Arc::new(waits)),
-            ..ContainerRow::default()
-        }
-    };
-    let mut history = ContainerHistory::default();
-    (0..=600).for_each(|second| history.observe(&row(second), SECOND_NS, NODE));
-    assert!(!has(&history.facts(&row(600), &NodeRow::default()), FindingKind::NoisyNeighbor));
 }
 
 /// A container without a limit that uses a twentieth of a core.

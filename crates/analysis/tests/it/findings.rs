@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use analysis::{Delay, Facts, Place, PodQuota, Spec, Steady, findings, memory_advice};
+use analysis::{Facts, Place, PodQuota, Spec, Steady, findings, memory_advice};
 use api::{
-    CpuAdvice, FindingKind, Gogc, Injected, InjectionStatus, Language, LimitAdvice, Runtime, merged,
+    CauseKind, CpuAdvice, Culprit, FindingKind, Gogc, Injected, InjectionStatus, Language,
+    LimitAdvice, Runtime, Severity, SlowedReason, Verdict, VictimClass, merged,
 };
 use snapshot::Limit;
 
@@ -97,8 +98,7 @@ fn cases() -> Vec<(FindingKind, Change)> {
                 injected("GOMEMLIMIT", InjectionStatus::Injected),
             ];
         }),
-        (FindingKind::NoisyNeighbor, |facts| facts.contention_share = Some(0.11)),
-        (FindingKind::DelaysNeighbor, |facts| facts.delay = Some(Delay::default())),
+        (FindingKind::SlowedByOthers, |facts| facts.slowed = Some(slowed(1.0))),
         (FindingKind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
     ]
 }
@@ -260,16 +260,6 @@ fn threads_are_advised_for_the_limit_that_is_advised_with_them() {
     assert_eq!(variables(0.75), ["750m", "1"]);
     assert_eq!(variables(2.5), ["2500m", "2"]);
     assert_eq!(variables(8.0), ["8000m"]);
-}
-
-#[test]
-fn a_nearly_idle_container_has_no_noisy_neighbor_finding() {
-    let mut facts = Facts { contention_share: Some(5.0), ..sound() };
-    assert_eq!(kinds(&facts), [FindingKind::NoisyNeighbor]);
-    (facts.cpu.request_cores, facts.request_cores) = (Some(0.009), Some(0.01));
-    assert_eq!(kinds(&facts), []);
-    facts.cpu.request_cores = None;
-    assert_eq!(kinds(&facts), []);
 }
 
 #[test]
@@ -451,23 +441,69 @@ fn a_figure_rises_soon_falls_late_and_does_not_flap() {
     assert_eq!(steady.follow(None), None);
 }
 
-#[test]
-fn a_pod_that_delays_another_names_it_with_the_remedy() {
-    let delay = Delay {
-        victim: "shop/cart-0".to_owned(),
-        lost: 0.234,
-        used_cores: 1.9,
+/// The verdict about a service with this request that `batch/report` slows.
+fn slowed(request_cores: f64) -> Verdict {
+    let report = Culprit {
+        namespace: "batch".to_owned(),
+        kind: "Pod".to_owned(),
+        name: "report".to_owned(),
+        share: 0.9,
+        used_cores: 1.74,
         request_cores: Some(0.5),
-        remedy: "uses 1.90 cores and requests 0.50: raise that request".to_owned(),
-        ..Delay::default()
+        beyond_request: true,
     };
-    let facts = Facts { delay: Some(delay), ..Facts::default() };
+    Verdict {
+        reason: SlowedReason::Neighbor,
+        class: VictimClass::Service,
+        share: 0.65,
+        used_cores: 0.15,
+        request_cores: Some(request_cores),
+        cause: CauseKind::One,
+        culprits: vec![report],
+        request_too_low: request_cores < 0.15,
+        slowed_seconds: 20.0,
+        summary: "slowed ×2.9 by batch/report, 20 s of the last minute".to_owned(),
+        remedy: "raise its CPU request".to_owned(),
+        ..Verdict::default()
+    }
+}
+
+#[test]
+fn a_slowed_service_has_one_warning_with_the_cause_and_the_request_that_helps() {
+    let mut facts = Facts { slowed: Some(slowed(0.01)), request_cores: Some(0.01), ..sound() };
+    facts.cpu.request_cores = Some(0.156);
     let found = findings(&facts);
-    let found = found.iter().find(|found| found.kind == FindingKind::DelaysNeighbor).unwrap();
-    let text = found.no_patch.as_deref().unwrap();
-    assert!(text.contains("shop/cart-0 waits 23% of its time for this pod, which uses"), "{text}");
-    assert_eq!(found.evidence["podRequestCores"], 0.5);
-    assert!(!found.evidence.contains_key("podLimitCores"), "absent is not zero");
-    let without = findings(&Facts::default());
-    assert!(without.iter().all(|found| found.kind != FindingKind::DelaysNeighbor));
+    assert_eq!(kinds(&facts), [FindingKind::SlowedByOthers], "{found:?}");
+    let found = &found[0];
+    assert_eq!(found.severity, Severity::Warning);
+    let summary = found.summary.as_deref().unwrap();
+    assert!(summary.starts_with("slowed ×2.9 by batch/report"), "{summary}");
+    assert!(summary.ends_with(": raise its CPU request"), "{summary}");
+    assert_eq!((found.evidence["slowedFactor"] * 10.0).round(), 29.0);
+    assert_eq!(found.evidence["culpritRequestCores"], 0.5);
+    let patch = found.patch.as_ref().unwrap();
+    let resources = &patch["spec"]["template"]["spec"]["containers"][0]["resources"];
+    assert_eq!(resources["requests"]["cpu"], "156m");
+    // A request that suffices is not changed.
+    let enough = Facts { slowed: Some(slowed(1.0)), ..sound() };
+    assert_eq!(
+        findings(&enough)[0].no_patch.as_deref(),
+        Some("no field of this workload fixes it")
+    );
+}
+
+#[test]
+fn only_harm_by_others_is_a_finding_and_an_unknown_cause_is_no_warning() {
+    let of = |change: fn(&mut Verdict)| {
+        let mut verdict = slowed(1.0);
+        change(&mut verdict);
+        let found = findings(&Facts { slowed: Some(verdict), ..sound() });
+        found.first().map(|found| found.severity)
+    };
+    assert_eq!(of(|_| ()), Some(Severity::Warning));
+    assert_eq!(of(|verdict| verdict.reason = SlowedReason::Unknown), Some(Severity::Info));
+    assert_eq!(of(|verdict| verdict.reason = SlowedReason::OwnLimit), None);
+    assert_eq!(of(|verdict| verdict.class = VictimClass::Hungry), None);
+    assert_eq!(of(|verdict| verdict.class = VictimClass::BestEffort), None);
+    assert_eq!(of(|verdict| verdict.restricted = true), None);
 }

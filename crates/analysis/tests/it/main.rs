@@ -9,3 +9,4 @@ mod pod_quota;
 mod replay;
 mod support;
 mod usage_trace;
+mod verdict;

@@ -128,6 +128,7 @@ pub(crate) fn full_report() -> ContainerReport {
         findings: vec![Finding {
             kind: FindingKind::ThrottledByOwnQuota,
             severity: Severity::Warning,
+            summary: None,
             evidence: [("throttled_share".to_owned(), 0.8)].into(),
             windows: 600,
             patch: Some(json!({"spec": {}})),

@@ -250,7 +250,7 @@ fn the_table_can_be_filtered_sorted_and_paused() {
         browser.open(&format!("http://{}/", server.address));
         browser.wait_for(VICTIMS);
         let sorted = browser.run("return document.querySelector('th[aria-sort]').textContent");
-        assert_eq!(sorted, "Last minuteorder: last 5 seconds");
+        assert_eq!(sorted, "Last minuteorder: verdict");
         // The selected row is not shown as such before the first key.
         browser.run(
             "window.marks = 0; new MutationObserver((changes) => { window.marks += changes.length; })

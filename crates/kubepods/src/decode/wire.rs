@@ -227,7 +227,7 @@ pub struct WireResources {
     pub limits: WireAmounts,
     /// Claims of dynamic resource allocation; only their presence matters here.
     #[serde(deserialize_with = "nullable")]
-    pub claims: Vec<serde::de::IgnoredAny>,
+    pub claims: Vec<IgnoredAny>,
 }
 
 #[derive(Debug, Default, Deserialize)]

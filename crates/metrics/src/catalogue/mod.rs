@@ -19,6 +19,7 @@ mod pod;
 mod preset;
 mod reference;
 mod selection;
+mod slowed;
 
 pub(crate) use advice::ADVICE;
 pub(crate) use cadvisor::CADVISOR;
@@ -30,11 +31,12 @@ pub use preset::{Extent, Form, Preset};
 pub use reference::{QUERY_ONLY, reference};
 pub(crate) use selection::{FamilyId, Step, steps};
 pub use selection::{Selection, UnknownMetric};
+pub(crate) use slowed::SLOWED;
 
 use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 
-use crate::AdviceRow;
 use crate::exposition::samples::Samples;
+use crate::{AdviceRow, SlowedRow};
 
 /// Prometheus metric type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,23 +139,31 @@ pub(crate) enum Table {
     Container,
     Advice,
     Pod,
+    Slowed,
     Interference,
     Node,
     Agent,
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Container, Self::Advice, Self::Pod, Self::Interference, Self::Node, Self::Agent];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Container,
+        Self::Advice,
+        Self::Pod,
+        Self::Slowed,
+        Self::Interference,
+        Self::Node,
+        Self::Agent,
+    ];
 
     /// Tables with a row per container, pod or pair of pods: their size grows with the node.
-    pub(crate) const OF_ROWS: [Self; 4] =
-        [Self::Container, Self::Advice, Self::Pod, Self::Interference];
+    pub(crate) const OF_ROWS: [Self; 5] =
+        [Self::Container, Self::Advice, Self::Pod, Self::Slowed, Self::Interference];
 
     const fn scope(self) -> Scope {
         match self {
             Self::Container | Self::Advice => Scope::Container,
-            Self::Pod => Scope::Pod,
+            Self::Pod | Self::Slowed => Scope::Pod,
             Self::Interference => Scope::Interference,
             Self::Node => Scope::Node,
             Self::Agent => Scope::Agent,
@@ -167,6 +177,7 @@ pub(crate) fn families(table: Table) -> Box<dyn Iterator<Item = &'static Descrip
         Table::Container => Box::new(CONTAINER.iter().map(|metric| &metric.descriptor)),
         Table::Advice => Box::new(ADVICE.iter().map(|metric| &metric.descriptor)),
         Table::Pod => Box::new(POD.iter().map(|metric| &metric.descriptor)),
+        Table::Slowed => Box::new(SLOWED.iter().map(|metric| &metric.descriptor)),
         Table::Interference => Box::new(INTERFERENCE.iter().map(|metric| &metric.descriptor)),
         Table::Node => Box::new(NODE.iter().map(|metric| &metric.descriptor)),
         Table::Agent => Box::new(agent::AGENT.iter().copied()),
@@ -213,6 +224,12 @@ impl Row for AdviceRow {
 impl Row for PodRow {
     fn labels(&self) -> &str {
         &self.identity.labels
+    }
+}
+
+impl Row for SlowedRow {
+    fn labels(&self) -> &str {
+        &self.pod.labels
     }
 }
 

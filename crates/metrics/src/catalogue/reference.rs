@@ -6,7 +6,7 @@ use super::{Descriptor, Extent, Form, Preset, Scope, Selection, all, cadvisor, f
 
 const SECTIONS: [(Scope, &str); 5] = [
     (Scope::Container, "Containers"),
-    (Scope::Pod, "Pods whose own cgroup has a quota"),
+    (Scope::Pod, "Pods: quotas of their own cgroups, and slowed pods"),
     (Scope::Interference, "Waits of a pod, by the pod that caused them"),
     (Scope::Node, "Node"),
     (Scope::Agent, "Agent"),
@@ -75,6 +75,10 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
     (
         "cpuwarden_pod_cfs_periods_total",
         "active periods of the pod, to calculate the throttled share",
+    ),
+    (
+        "cpuwarden_pod_lost_core_seconds_total",
+        "core-seconds behind the slowed time, to weigh victims of different size",
     ),
     (
         "cpuwarden_pod_throttled_window_ratio",

@@ -20,10 +20,10 @@ use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 pub use format::{Format, accepts_gzip};
 
 use crate::catalogue::{
-    ADVICE, CADVISOR, CONTAINER, FamilyId, Form, INTERFERENCE, NODE, POD, Preset, Selection, Step,
-    Table, steps,
+    ADVICE, CADVISOR, CONTAINER, FamilyId, Form, INTERFERENCE, NODE, POD, Preset, SLOWED,
+    Selection, Step, Table, steps,
 };
-use crate::{AdviceRow, AgentMetrics};
+use crate::{AdviceRow, AgentMetrics, SlowedRow};
 use cap::Cap;
 use gzip::Gzip;
 use samples::Detail;
@@ -49,10 +49,12 @@ struct Rows<'a> {
     pods: &'a [PodRow],
     containers: &'a [ContainerRow],
     interference: &'a [InterferenceRow],
+    slowed: &'a [SlowedRow],
     advice: &'a [AdviceRow],
 }
 
-const NO_ROWS: Rows<'_> = Rows { pods: &[], containers: &[], interference: &[], advice: &[] };
+const NO_ROWS: Rows<'_> =
+    Rows { pods: &[], containers: &[], interference: &[], slowed: &[], advice: &[] };
 
 /// Forms of the families on the page of cAdvisor's names before the cap.
 const CADVISOR_FORMS: [Form; CADVISOR.len()] = [Form::Whole; CADVISOR.len()];
@@ -95,11 +97,12 @@ impl Exposition {
         agent: &AgentMetrics,
         format: Format,
     ) -> &[u8] {
-        let advice = agent.advice().rows();
+        let (advice, slowed) = (agent.advice().rows(), agent.slowed().rows());
         let rows = Rows {
             pods: &snapshot.pods,
             containers: &snapshot.containers,
             interference: &snapshot.waits.interference,
+            slowed: &slowed,
             advice: &advice,
         };
         // Above the cap at the last page, this page is probably above it too.
@@ -179,6 +182,7 @@ impl Exposition {
         writer.families(POD, self.shown.of(Table::Pod), rows.pods);
         writer.families(CONTAINER, self.shown.of(Table::Container), rows.containers);
         writer.families(INTERFERENCE, self.shown.of(Table::Interference), rows.interference);
+        writer.families(SLOWED, self.shown.of(Table::Slowed), rows.slowed);
         writer.families(ADVICE, self.shown.of(Table::Advice), rows.advice);
         let series = writer.series;
         self.finish(format);
@@ -229,6 +233,7 @@ impl Rows<'_> {
             Table::Container => write_rows(&CONTAINER[index], detail, self.containers, scratch),
             Table::Advice => write_rows(&ADVICE[index], detail, self.advice, scratch),
             Table::Pod => write_rows(&POD[index], detail, self.pods, scratch),
+            Table::Slowed => write_rows(&SLOWED[index], detail, self.slowed, scratch),
             Table::Interference => {
                 write_rows(&INTERFERENCE[index], detail, self.interference, scratch)
             }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use metrics::{AdviceRow, AgentMetrics, Build};
+use metrics::{AdviceRow, AgentMetrics, Build, SlowedBecause, SlowedBy, SlowedRow};
 use snapshot::{
     Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
     CpuWeight, CpusetRow, FeatureState, Histogram, InterferenceRow, KernelCounters, KernelInfo,
@@ -20,6 +20,22 @@ pub(crate) fn taken() -> SystemTime {
 }
 
 /// The agent's own metrics, each with a value.
+/// A pod that others and its own limit have slowed.
+fn slowed() -> SlowedRow {
+    let because = |reason, slowed_ns| SlowedBecause { reason, slowed_ns, lost_ns: slowed_ns / 4 };
+    let by = |namespace: &str, workload: &str, beyond_request| SlowedBy {
+        namespace: namespace.into(),
+        workload: workload.into(),
+        beyond_request,
+        slowed_ns: 20_000_000_000,
+    };
+    SlowedRow {
+        pod: Arc::new(PodIdentity::new("shop".to_owned(), "cart-1".to_owned())),
+        reasons: vec![because("neighbor", 60_000_000_000), because("own_limit", 3_000_000_000)],
+        by: vec![by("batch", "report", true), by("system", "", false), by("several", "", false)],
+    }
+}
+
 pub(crate) fn agent() -> AgentMetrics {
     let agent = AgentMetrics::new(Build { version: "0.1.0", revision: "0123abc" });
     agent.observe_tick(Duration::from_micros(80), Duration::from_millis(2));
@@ -43,6 +59,7 @@ pub(crate) fn agent() -> AgentMetrics {
     pinning.set_stepped_back([(["pod", "rewritten"], 2)].into_iter());
     pinning.add_event("sent");
     agent.set_recording(true);
+    agent.slowed().set(vec![slowed()]);
     let injection = agent.injection();
     injection.set_connected(["containerd", "v2.4.3"], true);
     injection.add_disconnected(Duration::from_millis(1500));
@@ -279,6 +296,7 @@ fn node_row() -> NodeRow {
     NodeRow {
         cpus: vec![("online", 4), ("possible", 8)],
         cpu_info: (0..4).map(place).collect(),
+        idle_ns: None,
         steal_ns: Some(30_000_000),
         pressure_waiting_ns: Some(5_000_001_000),
         kernel: KernelInfo {

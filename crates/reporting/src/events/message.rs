@@ -1,6 +1,7 @@
 //! Texts of the Events for a pod's owner and about the node.
 
-use colocation::{Step, Suggestion};
+use api::{PodName, Verdict};
+use colocation::Step;
 use k8s_openapi::api::core::v1::ObjectReference;
 use pinning::{Decision, PinningStatus, PodOutcome};
 
@@ -10,7 +11,7 @@ use super::Burst;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Message {
     pub(super) regarding: ObjectReference,
-    /// Another object that has to do with it: the pod that the regarding pod waits for.
+    /// Another object that has to do with it: the workload that slows the regarding pod.
     pub(super) related: Option<ObjectReference>,
     pub(super) kind: &'static EventKind,
     /// Text of the event; the API server accepts at most 1024 bytes.
@@ -98,22 +99,21 @@ impl Message {
         Self::new(node_reference(node), kind, note)
     }
 
-    /// The message for the owner of a pod that waits for another pod; `None` if the pod's name is
-    /// unknown.
-    pub(super) fn of_suggestion(uid: &str, suggestion: &Suggestion) -> Option<Self> {
-        let pair = &suggestion.pair;
-        let (namespace, pod) = pair.victim.split_once('/').filter(|(n, _)| !n.is_empty())?;
-        let mut note = format!(
-            "Waits {:.0}% of its time for {}, which {}",
-            pair.lost * 100.0,
-            pair.aggressor,
-            suggestion.cause
-        );
+    /// The message for the owner of a pod that others slow; `None` if the pod's name is unknown.
+    pub(super) fn of_verdict(uid: &str, verdict: &Verdict) -> Option<Self> {
+        let PodName { namespace, pod } = &verdict.victim;
+        if namespace.is_empty() {
+            return None;
+        }
+        let summary = verdict.summary.strip_prefix("slowed").unwrap_or(&verdict.summary);
+        let mut note = format!("Slowed{summary}: {}", verdict.remedy);
         note.truncate(note.floor_char_boundary(NOTE));
         let regarding = reference("Pod", Some(namespace), pod, uid);
-        let related = pair.aggressor.split_once('/').map(|(namespace, pod)| ObjectReference {
+        let culprit = verdict.culprit().filter(|culprit| !culprit.is_system());
+        let related = culprit.map(|culprit| ObjectReference {
             uid: None,
-            ..reference("Pod", Some(namespace), pod, "")
+            api_version: (culprit.kind == "Pod").then(|| "v1".to_owned()),
+            ..reference(&culprit.kind, Some(&culprit.namespace), &culprit.name, "")
         });
         Some(Self { related, ..Self::new(regarding, &CONTENTION, note) })
     }

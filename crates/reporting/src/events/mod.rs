@@ -8,7 +8,8 @@ mod queue;
 use std::sync::Arc;
 use std::time::Duration;
 
-use colocation::{Step, Suggestion};
+use api::Verdict;
+use colocation::Step;
 use metrics::AgentMetrics;
 use pinning::{PassReport, PinningStatus};
 use tls_client::apiserver::ApiServerConnection;
@@ -71,9 +72,9 @@ pub struct EventSender {
 }
 
 impl EventSender {
-    /// Queues a suggestion for the owner of the pod that waits. `uid` is the pod's.
-    pub fn suggest(&self, uid: &str, suggestion: &Suggestion) {
-        if let Some(message) = Message::of_suggestion(uid, suggestion) {
+    /// Queues a message for the owner of a pod that others slow. `uid` is the pod's.
+    pub fn slowed(&self, uid: &str, verdict: &Verdict) {
+        if let Some(message) = Message::of_verdict(uid, verdict) {
             self.say(message);
         }
     }
@@ -177,7 +178,7 @@ fn log_if_new(failing: &mut bool, lost: Option<&anyhow::Error>) {
 mod tests {
     use std::time::Instant;
 
-    use colocation::{Cause, Pair};
+    use api::{CauseKind, Culprit, PodName};
     use kubelet_stub::apiserver::ApiServerStub;
     use pinning::{Decision, PodOutcome};
     use tls_client::apiserver::ApiServerConfig;
@@ -302,20 +303,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn suggestions_steps_and_bursts_become_events() {
+    async fn verdicts_steps_and_bursts_become_events() {
         let (cluster, events) = Cluster::new().await;
         let sender = events.sender();
-        let pair = Pair {
-            victim: "shop/cart-0".to_owned(),
-            aggressor: "batch/encode-0".to_owned(),
-            lost: 0.234,
-            facts: colocation::Aggressor::default(),
+        let culprit = |kind: &str, name: &str| Culprit {
+            namespace: "batch".to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            ..Culprit::default()
         };
-        let cause = Cause::RequestBelowUse { request_cores: 0.5, used_cores: 1.9 };
-        // The pairs of a pod have their own Events, also those of one round.
-        let other = Pair { aggressor: "batch/index-0".to_owned(), ..pair.clone() };
-        sender.suggest("uid-cart", &Suggestion { pair, cause });
-        sender.suggest("uid-cart", &Suggestion { pair: other, cause: Cause::WithinRequest });
+        let verdict = |culprit: Culprit| Verdict {
+            victim: PodName { namespace: "shop".to_owned(), pod: "cart-0".to_owned() },
+            cause: CauseKind::One,
+            summary: format!("slowed ×2.9 by {}, 20 s of the last minute", culprit.name()),
+            remedy: "move it".to_owned(),
+            culprits: vec![culprit],
+            ..Verdict::default()
+        };
+        // Each cause has its own Event, also those of one round.
+        sender.slowed("uid-cart", &verdict(culprit("Pod", "encode-0")));
+        sender.slowed("uid-cart", &verdict(culprit("CronJob", "index")));
         sender.best_effort(Step::Idle, "shop/cart-0 waits");
         sender.best_effort(Step::None, "no harm for 30 s");
         let pod = ["shop", "cart-0", "uid-cart"];
@@ -336,7 +343,7 @@ mod tests {
         let related = |event: &serde_json::Value| event["related"]["name"].clone();
         let sent = cluster.server.events();
         let pairs: Vec<_> = sent.iter().map(related).filter(|name| !name.is_null()).collect();
-        assert_eq!(pairs, ["encode-0", "index-0"]);
+        assert_eq!(pairs, ["encode-0", "index"]);
         let sent: Vec<_> = sent.iter().map(of).collect();
         let [app, log] = ["cart-0spec.containers{app}", "cart-0spec.containers{log}"];
         let expected = [
@@ -344,9 +351,9 @@ mod tests {
                 "Warning",
                 "CpuContention",
                 "cart-0",
-                "Waits 23% of its time for batch/encode-0, which uses 1.90 cores and requests 0.50",
+                "Slowed ×2.9 by batch/encode-0, 20 s of the last minute: move it",
             ),
-            ("Warning", "CpuContention", "cart-0", "for batch/index-0, which stays within"),
+            ("Warning", "CpuContention", "cart-0", "Slowed ×2.9 by batch/index,"),
             ("Normal", "BestEffortYields", "node-1", "Best-effort pods yield CPU (step 1 of 3)"),
             ("Normal", "BestEffortReleased", "node-1", "no longer restricted"),
             ("Normal", "CpuBurstBegins", app, "container app may burst by 80% of its limit"),

@@ -11,6 +11,7 @@ mod rule;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::Verdict;
 use kube::Client;
 use metrics::AgentMetrics;
 use snapshot::{NodeSnapshot, PressureScope, Published};
@@ -23,6 +24,14 @@ use rule::Rule;
 
 /// Interval between two readings, and the shortest one between two requests.
 const ROUND: Duration = Duration::from_secs(10);
+
+/// What the condition is about.
+pub struct Measured {
+    /// Snapshots with the node's contention.
+    pub published: Published<NodeSnapshot>,
+    /// Verdicts about its pods.
+    pub verdicts: Published<Vec<Verdict>>,
+}
 
 /// The task that reports the condition. Dropping it ends the task; the condition stays.
 pub struct NodeCondition(JoinHandle<()>);
@@ -41,20 +50,20 @@ impl NodeCondition {
     pub fn start(
         connection: &ApiServerConnection,
         node: String,
-        published: Published<NodeSnapshot>,
+        measured: Measured,
         metrics: Arc<AgentMetrics>,
         watchdog: &Watchdog,
     ) -> kube::Result<Self> {
         let beat = watchdog.watch(Part::NodeCondition, ROUND);
         let client = connection.client()?;
-        Ok(Self(tokio::spawn(run(client, node, published, metrics, beat, ROUND))))
+        Ok(Self(tokio::spawn(run(client, node, measured, metrics, beat, ROUND))))
     }
 }
 
 async fn run(
     client: Client,
     node: String,
-    published: Published<NodeSnapshot>,
+    measured: Measured,
     metrics: Arc<AgentMetrics>,
     beat: Beat,
     round: Duration,
@@ -67,11 +76,18 @@ async fn run(
     loop {
         rounds.tick().await;
         beat.beat(round + report::TIMEOUT);
-        let contention = contention(&published.latest());
+        let contention = contention(&measured.published.latest());
         if let Some(state) = rule.read(start.elapsed(), contention) {
-            reporter.report(state, Instant::now()).await;
+            let worst = worst(&measured.verdicts.latest());
+            reporter.report(state, worst, Instant::now()).await;
         }
     }
+}
+
+/// The first victim with its cause, if a pod is slowed by others.
+fn worst(verdicts: &[Verdict]) -> Option<String> {
+    let verdict = verdicts.iter().find(|verdict| verdict.is_harm())?;
+    Some(format!("{}/{} is {}", verdict.victim.namespace, verdict.victim.pod, verdict.summary))
 }
 
 /// Lower bound of the wall time with contention on the node, seconds.

@@ -38,12 +38,14 @@ impl Reporter {
         Self { nodes: Api::all(client), node, metrics, sent: None, pause: None }
     }
 
-    pub(crate) async fn report(&mut self, state: State, now: Instant) {
+    /// `worst` is a sentence about the first victim.
+    pub(crate) async fn report(&mut self, state: State, worst: Option<String>, now: Instant) {
         if !self.is_due(state.status, now) {
             return;
         }
         let is_new = self.sent.is_none_or(|(status, _)| status != state.status);
-        let patch = Patch::Strategic(condition(state, is_new, &Timestamp::now().to_string()));
+        let patch =
+            Patch::Strategic(condition(state, worst, is_new, &Timestamp::now().to_string()));
         let parameters = PatchParams::default();
         let request = self.nodes.patch_status(&self.node, &parameters, &patch);
         let failed = match tokio::time::timeout(TIMEOUT, request).await {
@@ -84,8 +86,8 @@ impl Reporter {
 }
 
 /// The patch. Without a new status the API server keeps the time of the last transition.
-fn condition(state: State, is_new: bool, now: &str) -> Value {
-    let message = match state.share {
+fn condition(state: State, worst: Option<String>, is_new: bool, now: &str) -> Value {
+    let mut message = match state.share {
         Some(share) => format!(
             "In {:.0}% of the last minute a thread of a Guaranteed or Burstable pod waited for a CPU; waits for the \
              pod's own limit are not counted",
@@ -93,6 +95,9 @@ fn condition(state: State, is_new: bool, now: &str) -> Value {
         ),
         None => "cpuwarden does not trace waits all the time on this node".to_owned(),
     };
+    if let Some(worst) = worst.filter(|_| state.status == Status::True) {
+        message = format!("{message}; {worst}");
+    }
     let mut condition = json!({
         "type": TYPE,
         "status": state.status.as_str(),
@@ -137,7 +142,8 @@ mod tests {
         let (server, mut reporter) = start(&directory).await;
         let start = Instant::now();
         for (state, second) in [(FALSE, 0), (FALSE, 10), (TRUE, 20), (TRUE, 319), (TRUE, 320)] {
-            reporter.report(state, start + Duration::from_secs(second)).await;
+            let worst = Some("shop/checkout is slowed ×2.9 by batch/report".to_owned());
+            reporter.report(state, worst, start + Duration::from_secs(second)).await;
         }
         let requests = server.requests();
         assert_eq!(requests, ["/api/v1/nodes/node-1/status?"; 3]);
@@ -153,6 +159,9 @@ mod tests {
         assert_eq!(is_transition, [true, true, false]);
         let message = conditions[1]["message"].as_str().unwrap();
         assert!(message.starts_with("In 23% of the last minute"), "{message}");
+        assert!(message.ends_with("; shop/checkout is slowed ×2.9 by batch/report"), "{message}");
+        let quiet = conditions[0]["message"].as_str().unwrap();
+        assert!(!quiet.contains("checkout"), "{quiet}");
     }
 
     #[tokio::test]
@@ -162,13 +171,13 @@ mod tests {
         server.forbid_node_patches(true);
         let start = Instant::now();
         for second in (0..=600).step_by(10) {
-            reporter.report(TRUE, start + Duration::from_secs(second)).await;
+            reporter.report(TRUE, None, start + Duration::from_secs(second)).await;
         }
         // At 0, 10, 30, 70, 150, 310 and 610 s.
         assert_eq!(server.requests().len(), 6);
         server.forbid_node_patches(false);
-        reporter.report(TRUE, start + Duration::from_secs(610)).await;
-        reporter.report(FALSE, start + Duration::from_secs(620)).await;
+        reporter.report(TRUE, None, start + Duration::from_secs(610)).await;
+        reporter.report(FALSE, None, start + Duration::from_secs(620)).await;
         let sent = server.node_patches();
         let statuses: Vec<_> =
             sent.iter().map(|patch| &patch["status"]["conditions"][0]["status"]).collect();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use api::{
     Bounds, ContainerFrame, Contention, CpuFrame, Frame, Interference, Measure, NodeFrame, Rates,
+    Verdict,
 };
 
 use super::table::{Row, RowTable};
@@ -55,7 +56,13 @@ impl Encoder {
         self.0.node.encode([&node], into)?;
         self.0.cpus.encode(&frame.node.cpus, into)?;
         self.0.containers.encode(&frame.containers, into)?;
-        self.0.interference.encode(&frame.interference, into)
+        self.0.interference.encode(&frame.interference, into)?;
+        if !frame.verdicts.is_empty() {
+            let json = serde_json::to_vec(&frame.verdicts)?;
+            put(json.len() as u64, into);
+            into.extend_from_slice(&json);
+        }
+        Ok(())
     }
 }
 
@@ -106,8 +113,16 @@ impl Decoder {
         let containers = tables.containers.decode(&mut input, containers)?;
         let mut interference = tables.interference.decode(&mut input, interference)?;
         interference.sort_by(|a, b| b.wait.total_cmp(&a.wait));
-        Some(Frame { at_ms, seconds, node, containers, interference })
+        let verdicts = verdicts(&mut input).unwrap_or_default();
+        Some(Frame { at_ms, seconds, node, containers, interference, verdicts })
     }
+}
+
+/// The verdicts at the end of a record, as JSON; `None` if there are none, or if those of a later
+/// version cannot be read.
+fn verdicts(input: &mut Input<'_>) -> Option<Vec<Verdict>> {
+    let length = input.size()?;
+    serde_json::from_slice(input.bytes(length)?).ok()
 }
 
 /// The bounds of one scope of contention.

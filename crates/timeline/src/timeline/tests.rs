@@ -118,9 +118,9 @@ fn a_frame_has_the_rates_of_its_second() {
     assert!(is_about(rates.neighbor, 0.1), "{rates:?}");
     assert_eq!(rates.throttled_ancestor, None);
     assert!((rates.lost() - 0.3).abs() < 1e-3);
-    let (aggressor, wait) = frame.worst_aggressor(&row.pod_name()).unwrap();
-    assert_eq!(aggressor.pod, "hog");
-    assert!(is_about(Some(wait), 0.1));
+    let pair = &frame.interference[0];
+    assert_eq!((&*pair.victim.pod, &*pair.aggressor.pod), ("web", "hog"));
+    assert!(is_about(Some(pair.wait), 0.1));
 }
 
 #[test]

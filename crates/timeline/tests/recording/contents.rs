@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use crate::node::{Node, START_MS, origin};
-use api::{Colocation, ContainerFrame, Contention, Frame, Measure, PodName, Rates};
+use api::{Colocation, ContainerFrame, Contention, Frame, Measure, PodName, Rates, Verdict};
 use proptest::prelude::*;
 use timeline::recording::{Error, Recording, encode};
 use timeline::{pack, unpack};
@@ -49,6 +49,25 @@ fn as_recorded(frame: &Frame) -> Frame {
 fn frames(busy_every: usize, count: usize) -> Vec<Frame> {
     let mut node = Node::new(busy_every);
     (0..count).map(|_| node.frame()).collect()
+}
+
+#[test]
+fn verdicts_are_read_back_as_they_were_said() {
+    let verdict = |seconds: u32| Verdict {
+        victim: PodName { namespace: "shop".into(), pod: "checkout".into() },
+        slowed_seconds: f64::from(seconds),
+        share: 0.625,
+        summary: "slowed ×2.7 by batch/report".into(),
+        ..Verdict::default()
+    };
+    let mut frames = frames(10, 5);
+    for (number, frame) in (0..).zip(&mut frames) {
+        frame.verdicts = (0..number % 3).map(|at| verdict(number + at)).collect();
+    }
+    let bytes = encode(frames.iter().cloned(), &origin()).unwrap();
+    let read: Vec<_> = read(&bytes).unwrap().into_iter().map(|frame| frame.verdicts).collect();
+    let written: Vec<_> = frames.into_iter().map(|frame| frame.verdicts).collect();
+    assert_eq!(read, written);
 }
 
 /// All frames of a file with these bytes.

@@ -112,7 +112,8 @@ impl Node {
             cpus: (0..64).map(|cpu| cpu_frame(cpu, random.share())).collect(),
         };
         let at_ms = START_MS + 1000 * self.frame;
-        Frame { at_ms, seconds: 1.0, node, containers, interference }
+        let verdicts = Vec::new();
+        Frame { at_ms, seconds: 1.0, node, containers, interference, verdicts }
     }
 }
 

@@ -13,7 +13,7 @@ const NAME: usize = 16;
 const MEANINGS: &[(&str, &str)] = &[
     (
         "first letter",
-        "main cause of the delay: L its own limit, A a limit above it (the pod's), N other pods, S services of the host, C other threads (without the trace); x the container has ended",
+        "main cause of the delay, by the verdict if there is one: L its own limit, A a limit above it (the pod's), N other pods, S services of the host, T its own threads, C not known (without the trace); x the container has ended",
     ),
     (
         "y, b",
@@ -30,7 +30,10 @@ const MEANINGS: &[(&str, &str)] = &[
         "CONTENTION",
         "without the trace: the least time that its threads waited each second for any other thread",
     ),
-    ("WORST AGGRESSOR", "the pod for which it waited longest in this second; system is the host"),
+    (
+        "WORST AGGRESSOR",
+        "the cause by the verdict: a workload with at least half of the lost time, several, or system (the host)",
+    ),
     ("LAST MINUTE", "time lost in each second; a full bar is one second per second or more"),
     (
         "contention",

@@ -57,7 +57,8 @@ fn head_and_rows(
     }
     head.push(Line::styled(titles(&columns, app), app.look.strong()));
     let lines = rows.iter().zip(names.iter().zip(&aggressors));
-    let lines = lines.map(|(row, (name, aggressor))| line(app, row, name, aggressor, &columns));
+    let lines =
+        lines.map(|(row, (name, aggressor))| line(app, frame, row, [name, aggressor], &columns));
     (head, lines.collect(), columns.iter().map(|(column, _)| *column).collect())
 }
 
@@ -73,8 +74,8 @@ fn name(row: &ContainerFrame, frame: &Frame) -> String {
 }
 
 fn aggressor(row: &ContainerFrame, frame: &Frame) -> String {
-    let worst = frame.worst_aggressor(&row.pod_name()).filter(|(_, wait)| *wait >= 0.0005);
-    worst.map_or(text::ABSENT.to_owned(), |(name, _)| cause::pod(name))
+    let culprit = cause::culprit(row, frame);
+    if culprit.is_empty() { text::ABSENT.to_owned() } else { culprit }
 }
 
 /// Titles of the kinds of columns, each over its first column.
@@ -116,15 +117,14 @@ fn titles(columns: &[(Column, usize)], app: &App) -> String {
 
 fn line(
     app: &App,
+    frame: &Frame,
     row: &ContainerFrame,
-    name: &str,
-    aggressor: &str,
+    [name, aggressor]: [&str; 2],
     columns: &[(Column, usize)],
 ) -> Line<'static> {
     let look = app.look;
-    let cause = Cause::of(row);
-    let letter = match cause {
-        Some((cause, _)) => cause.letter(),
+    let letter = match Cause::judged(row, frame) {
+        Some(cause) => cause.letter(),
         None if app.has_ended(row) => 'x',
         None => ' ',
     };

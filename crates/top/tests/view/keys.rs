@@ -16,7 +16,7 @@ fn columns_sort_in_both_directions() {
     screen.write("r");
     assert!(screen.rows()[0].contains("sidecar"), "{}", screen.text());
     screen.write("S");
-    assert!(screen.text().contains("sorted by time lost"));
+    assert!(screen.text().contains("sorted by verdict"));
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn the_order_goes_through_the_columns_that_are_shown() {
         orders.push(order);
         screen.write("s");
     }
-    let expected = ["time lost", "used", "limit", "own", "above", "contention", "pod"];
+    let expected = ["verdict", "used", "limit", "own", "above", "contention", "pod"];
     assert_eq!(orders, expected);
     screen.write("SS");
     assert!(screen.text().contains("▼CONT"), "{}", screen.text());
@@ -59,7 +59,7 @@ fn the_aggressors_have_an_order_of_their_own() {
     screen.write("s");
     assert!(screen.text().contains("▼VICTIMS"), "{}", screen.text());
     screen.write("a");
-    assert!(screen.text().contains("sorted by time lost"), "{}", screen.text());
+    assert!(screen.text().contains("sorted by verdict"), "{}", screen.text());
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Long names at 80 columns: facts stay, and what is cut is marked.
 
-use api::{Bounds, Contention, Frame, Interference, PodName, Rates};
+use api::{
+    Bounds, CauseKind, Contention, Culprit, Frame, Interference, PodName, Rates, SlowedReason,
+    Verdict,
+};
 use ratatui::crossterm::event::KeyCode;
 use top::Update;
 
@@ -28,6 +31,20 @@ fn long_names(second: u64) -> Frame {
     owner.cpus = Some("5,7".into());
     let aggressor = PodName { namespace: AGGRESSOR.0.into(), pod: AGGRESSOR.1.into() };
     frame.containers = vec![victim, owner];
+    let culprit = Culprit {
+        namespace: AGGRESSOR.0.into(),
+        kind: "Pod".into(),
+        name: AGGRESSOR.1.into(),
+        ..Culprit::default()
+    };
+    frame.verdicts = vec![Verdict {
+        victim: victim_name.clone(),
+        cause: CauseKind::One,
+        reason: SlowedReason::Neighbor,
+        summary: format!("slowed ×4.0 by {}, 20 s of the last minute", culprit.name()),
+        culprits: vec![culprit],
+        ..Verdict::default()
+    }];
     frame.interference = vec![Interference { victim: victim_name, aggressor, wait: 0.7 }];
     frame
 }
@@ -69,7 +86,7 @@ fn names_are_shortened_in_the_middle_and_numbers_stay() {
     let text = screen.text();
     assert_has(
         &text,
-        &["payment…d-x2x4v: waits 749ms each second for other pods, most for analyti…-9kq7z"],
+        &["payments-…c5d-x2x4v: slowed x4.0 by analytics…720-9kq7z, 20 s of the last minute"],
     );
     assert_has(
         &screen.rows()[0],
@@ -109,7 +126,7 @@ fn topology_and_help_cut_nothing() {
     help += "\n";
     help += &screen.text();
     // The ends of texts of two lines.
-    assert_has(&help, &["(without the trace)", "summed over CPUs", "BE BestEffort"]);
+    assert_has(&help, &["not known (without", "summed over CPUs", "BE BestEffort"]);
     let is_name = |line: &str| line.starts_with("cpuwarden") || line.starts_with("payment");
     let cut = help.lines().find(|line| line.contains('…') && !is_name(line));
     assert_eq!(cut, None, "{help}");
@@ -137,8 +154,8 @@ fn contention_of_each_class_is_shown_in_full_or_in_short() {
     };
     let mut frame = frame(0);
     let texts = [
-        "sorted by time lost  contention: G 0%, B 37-78%, BE 5-9%",
-        "sorted by time lost  contention: Guaranteed 0%, Burstable 37-78%, BestEffort 5-9%",
+        "sorted by verdict  contention: G 0%, B 37-78%, BE 5-9%",
+        "sorted by verdict  contention: Guaranteed 0%, Burstable 37-78%, BestEffort 5-9%",
     ];
     for (size, text) in SIZES.into_iter().zip(texts) {
         let mut screen = Screen::empty(size);

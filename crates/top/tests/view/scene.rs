@@ -1,8 +1,8 @@
 //! A node with a container of each kind of delay, and a screen to draw it on.
 
 use api::{
-    Bounds, Colocation, ContainerFrame, Contention, CpuFrame, Frame, Interference, NodeFrame,
-    PodName, Rates, Trace,
+    Bounds, CauseKind, Colocation, ContainerFrame, Contention, CpuFrame, Culprit, Frame,
+    Interference, NodeFrame, PodName, Rates, SlowedReason, Trace, Verdict,
 };
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -95,7 +95,41 @@ pub(crate) fn frame(second: u64) -> Frame {
             wait("batch/encode", "shop/db-0", 0.05),
             wait("data/ingest", "system", 0.001),
         ],
+        verdicts: Vec::new(),
     }
+}
+
+/// The same with verdicts: the pod that search/index slows, and one that several do.
+pub(crate) fn judged(second: u64) -> Frame {
+    let verdict = |name: &str, reason, cause, who: &str| {
+        let (namespace, pod) = who.split_once('/').unwrap();
+        let culprit = Culprit {
+            namespace: namespace.into(),
+            kind: "Pod".into(),
+            name: pod.into(),
+            ..Culprit::default()
+        };
+        let by = if cause == CauseKind::One { culprit.name() } else { "several: …".into() };
+        Verdict {
+            victim: self::pod(name),
+            reason,
+            cause,
+            culprits: vec![culprit],
+            summary: format!("slowed ×2.9 by {by}, 20 s of the last minute"),
+            ..Verdict::default()
+        }
+    };
+    let verdicts = vec![
+        verdict("batch/encode", SlowedReason::Neighbor, CauseKind::One, "search/index"),
+        verdict("shop/db-0", SlowedReason::Neighbor, CauseKind::Several, "search/index"),
+        verdict(
+            "shop/checkout-7d9f8b6c5d-x2x4v",
+            SlowedReason::OwnLimit,
+            CauseKind::Own,
+            "search/index",
+        ),
+    ];
+    Frame { verdicts, ..frame(second) }
 }
 
 /// The same without the trace.

@@ -1,0 +1,205 @@
+//! The verdicts, second by second: for the views, the counters, the advice and the Events.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use analysis::verdict::{Judged, Reader, Slowed, Verdicts};
+use api::{CauseKind, Verdict};
+use metrics::{SlowedBecause, SlowedBy, SlowedRow};
+use snapshot::NodeSnapshot;
+
+/// Time between two Events about the same victim.
+const AGAIN_AFTER: f64 = 600.0;
+/// Time for which a pod must have been slowed before its owner gets an Event.
+const LASTING: f64 = 60.0;
+
+/// Judges the snapshots of a node.
+#[derive(Debug, Default)]
+pub struct Judge {
+    reader: Reader,
+    verdicts: Verdicts,
+    /// Counters by the pod's labels.
+    counters: HashMap<Box<str>, SlowedRow>,
+    /// Sum of the seconds.
+    clock: f64,
+    /// Time of the last Event about each victim.
+    said: HashMap<String, f64>,
+}
+
+/// Result of one second.
+#[derive(Debug, Clone, Default)]
+pub struct Judgement {
+    /// The verdicts, in the order of the victims.
+    pub verdicts: Vec<Verdict>,
+    /// Counters of all pods that were slowed and still exist, sorted by namespace and name.
+    pub rows: Vec<SlowedRow>,
+    /// Verdicts that the owners of the victims should get as Events.
+    pub due: Vec<Verdict>,
+}
+
+impl Judge {
+    /// Reads a snapshot. Returns the judgement about the second that it ends, if any.
+    /// `is_restricted` takes the UID of a pod.
+    pub fn read(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        is_restricted: impl Fn(&str) -> bool,
+    ) -> Option<Judgement> {
+        let second = self.reader.read(snapshot, is_restricted)?;
+        self.clock += second.seconds;
+        let Judged { verdicts, slowed } = self.verdicts.push(&second);
+        slowed.into_iter().for_each(|slowed| self.count(slowed));
+        // The series of a deleted pod end.
+        let pods: HashSet<&str> = second.pods.iter().map(|pod| &*pod.pod.labels).collect();
+        self.counters.retain(|labels, _| pods.contains(&**labels));
+        let mut rows: Vec<SlowedRow> = self.counters.values().cloned().collect();
+        rows.sort_by(|a, b| (&a.pod.namespace, &a.pod.pod).cmp(&(&b.pod.namespace, &b.pod.pod)));
+        let due = self.due(&verdicts);
+        Some(Judgement { verdicts, rows, due })
+    }
+
+    fn count(&mut self, slowed: Slowed) {
+        let Slowed { pod, reason, seconds, lost, cause, culprit } = slowed;
+        let new = || SlowedRow { pod: Arc::clone(&pod), reasons: Vec::new(), by: Vec::new() };
+        let row = self.counters.entry(pod.labels.clone()).or_insert_with(new);
+        let because = entry(
+            &mut row.reasons,
+            |one| one.reason == reason.as_str(),
+            || SlowedBecause { reason: reason.as_str(), ..SlowedBecause::default() },
+        );
+        because.slowed_ns += nanoseconds(seconds);
+        because.lost_ns += nanoseconds(lost);
+        if !reason.is_of_others() || cause == CauseKind::Unknown {
+            return;
+        }
+        let (namespace, workload) = culprit
+            .as_ref()
+            .map_or(("several", ""), |culprit| (&*culprit.namespace, &*culprit.name));
+        let beyond_request = culprit.as_ref().is_some_and(|culprit| culprit.beyond_request);
+        let is_it = |one: &SlowedBy| {
+            *one.namespace == *namespace
+                && *one.workload == *workload
+                && one.beyond_request == beyond_request
+        };
+        let by = entry(&mut row.by, is_it, || SlowedBy {
+            namespace: namespace.into(),
+            workload: workload.into(),
+            beyond_request,
+            slowed_ns: 0,
+        });
+        by.slowed_ns += nanoseconds(seconds);
+    }
+
+    fn due(&mut self, verdicts: &[Verdict]) -> Vec<Verdict> {
+        let clock = self.clock;
+        self.said.retain(|_, said| clock - *said < AGAIN_AFTER);
+        let is_due = |verdict: &&Verdict| {
+            let name = format!("{}/{}", verdict.victim.namespace, verdict.victim.pod);
+            let lasts = verdict.since_seconds >= LASTING && verdict.is_harm();
+            let is_known = verdict.cause != CauseKind::Unknown;
+            lasts && is_known && !self.said.contains_key(&name) && {
+                self.said.insert(name, clock);
+                true
+            }
+        };
+        verdicts.iter().filter(is_due).cloned().collect()
+    }
+}
+
+/// The element that `is_it` accepts; a new one if there is none.
+fn entry<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let at = list.iter().position(is_it).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    });
+    &mut list[at]
+}
+
+/// Seconds as nanoseconds.
+fn nanoseconds(seconds: f64) -> u64 {
+    u64::try_from(Duration::try_from_secs_f64(seconds).unwrap_or_default().as_nanos())
+        .unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use snapshot::{
+        ContainerIdentity, ContainerRow, Culprit, Losses, LostTime, NodeWaits, PodIdentity,
+        TraceMode, TraceRow,
+    };
+
+    use super::*;
+
+    fn container(namespace: &str, pod: &str, used_ns: u64) -> ContainerRow {
+        let identity = ContainerIdentity {
+            labels: format!("{namespace}/{pod}").into(),
+            namespace: namespace.into(),
+            pod: pod.into(),
+            ..ContainerIdentity::default()
+        };
+        let (identity, usage_ns) = (Arc::new(identity), Some(used_ns));
+        let spec = Some(snapshot::SpecRow {
+            kind: kubepods::model::ContainerKind::App,
+            pod_requests_cpu: false,
+            pod_limits_memory: false,
+            ..snapshot::SpecRow::default()
+        });
+        ContainerRow { identity, usage_ns, spec, live: true, ..ContainerRow::default() }
+    }
+
+    fn pod(namespace: &str, name: &str) -> Arc<PodIdentity> {
+        Arc::new(PodIdentity::new(namespace.into(), name.into()))
+    }
+
+    /// `shop/web` loses 0.3 cores to a pod without a request.
+    fn node(start: Instant, second: u64) -> NodeSnapshot {
+        let ms = |ms: u64| second * ms * 1_000_000;
+        let lost = LostTime {
+            victim: pod("shop", "web"),
+            by: vec![(Culprit::Pod(pod("batch", "report")), ms(300))],
+            wakeups: 50 * second,
+            late_wakeups: 0,
+        };
+        let losses = Losses::default();
+        let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
+        let waits = NodeWaits { lost: vec![lost], trace: Some(trace), ..NodeWaits::default() };
+        NodeSnapshot {
+            read_at: Some(start + Duration::from_secs(second)),
+            interval: Duration::from_secs(1),
+            containers: vec![
+                container("batch", "report", ms(1700)),
+                container("shop", "web", ms(150)),
+            ],
+            waits: Arc::new(waits),
+            ..NodeSnapshot::default()
+        }
+    }
+
+    #[test]
+    fn verdicts_are_counted_by_reason_and_cause_and_said_once_in_ten_minutes() {
+        let (mut judge, start) = (Judge::default(), Instant::now());
+        let mut said = Vec::new();
+        let mut last = Judgement::default();
+        for second in 0..=700 {
+            let Some(judged) = judge.read(&node(start, second), |_| false) else { continue };
+            said.extend(judged.due.iter().map(|verdict| (second, verdict.victim.pod.clone())));
+            last = judged;
+        }
+        assert_eq!(said, [(60, "web".to_owned()), (660, "web".to_owned())]);
+        let [row] = &last.rows[..] else { panic!("{:?}", last.rows) };
+        let [because] = row.reasons[..] else { panic!("{row:?}") };
+        assert_eq!((because.reason, because.slowed_ns), ("neighbor", 700_000_000_000));
+        assert_eq!((because.lost_ns as f64 / 1e9).round(), 210.0);
+        let [by] = &row.by[..] else { panic!("{row:?}") };
+        assert_eq!((&*by.namespace, &*by.workload), ("batch", "report"));
+        assert!(by.beyond_request && by.slowed_ns == because.slowed_ns);
+        // The series of a deleted pod end.
+        let mut gone = node(start, 701);
+        gone.containers.truncate(1);
+        let judged = judge.read(&gone, |_| false).unwrap();
+        assert!(judged.rows.is_empty() && judged.verdicts.is_empty());
+    }
+}

@@ -1,0 +1,182 @@
+//! The verdict: which pods are slowed, by what, and what to do. Every surface that names a victim
+//! or a cause uses it.
+//!
+//! Each second is judged alone; a verdict holds if enough of the last seconds agree. Delays by
+//! others, by limits and by the pod's own threads are judged apart. A cause must have at least half
+//! of all lost time, and the others must not be able to fill the CPUs without it.
+
+mod cause;
+mod node;
+mod reading;
+mod track;
+mod words;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api::{CauseKind, SlowedReason, Verdict};
+use snapshot::{Culprit, PodIdentity};
+
+use node::Node;
+pub use reading::Reader;
+use track::Track;
+
+/// A workload on a node. Pods of one workload count together.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadName {
+    /// Namespace.
+    pub namespace: String,
+    /// Kind of the controller, or `Pod` without one.
+    pub kind: String,
+    /// Name of the controller, or of the pod.
+    pub name: String,
+}
+
+/// Kind of a pod without a controller.
+pub(crate) const POD: &str = "Pod";
+
+impl WorkloadName {
+    /// A pod without a controller.
+    #[must_use]
+    pub fn pod(pod: &PodIdentity) -> Self {
+        Self { namespace: pod.namespace.clone(), kind: POD.to_owned(), name: pod.pod.clone() }
+    }
+}
+
+/// One second of a node. It may be longer if ticks are.
+#[derive(Debug, Clone, Default)]
+pub struct Second {
+    /// Length, seconds.
+    pub seconds: f64,
+    /// CPU that nothing used, core-seconds.
+    pub idle: f64,
+    /// Whether waits are traced all the time.
+    pub is_traced: bool,
+    /// The live pods.
+    pub pods: Vec<PodSecond>,
+}
+
+/// One second of a pod. Times are core-seconds of this second.
+#[derive(Debug, Clone, Default)]
+pub struct PodSecond {
+    /// The pod.
+    pub pod: Arc<PodIdentity>,
+    /// Its workload.
+    pub workload: Arc<WorkloadName>,
+    /// Whether the pod is best effort.
+    pub best_effort: bool,
+    /// Whether the agent restricts it.
+    pub is_restricted: bool,
+    /// Whether its threads slept in between.
+    pub sleeps: bool,
+    /// CPU request, cores; 0 without one, `None` if it is unknown.
+    pub request_cores: Option<f64>,
+    /// Sum of its containers' own limits, cores; `None` if one has none.
+    pub limit_cores: Option<f64>,
+    /// CPU time used.
+    pub used: f64,
+    /// Time lost, by what ran meanwhile.
+    pub lost: Vec<(Culprit, f64)>,
+    /// Lower bound of the contention without the trace, thread-seconds.
+    pub contention: f64,
+    /// Number of waits after a wakeup.
+    pub wakeups: u64,
+    /// Number of those of at least ten milliseconds.
+    pub late_wakeups: u64,
+    /// Time throttled by its containers' own limits.
+    pub throttled_own: f64,
+    /// Time throttled by the pod's quota or one above it.
+    pub throttled_ancestor: f64,
+    /// Whether the pod's cgroup has a quota of its own.
+    pub has_pod_quota: bool,
+    /// Time that its threads waited for each other, thread-seconds.
+    pub waited_self: f64,
+    /// CPU time used by each container.
+    pub containers: Vec<(Arc<str>, f64)>,
+}
+
+/// Time in which a pod was slowed, for its counters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slowed {
+    /// The pod.
+    pub pod: Arc<PodIdentity>,
+    /// Reason of the verdict.
+    pub reason: SlowedReason,
+    /// Wall time, seconds.
+    pub seconds: f64,
+    /// Time lost for this reason, core-seconds.
+    pub lost: f64,
+    /// How well the cause is known.
+    pub cause: CauseKind,
+    /// The cause, if it is one workload or the host.
+    pub culprit: Option<api::Culprit>,
+}
+
+/// What one more second changes.
+#[derive(Debug, Clone, Default)]
+pub struct Judged {
+    /// The pods that are slowed, in the order of the victims.
+    pub verdicts: Vec<Verdict>,
+    /// Time to add to counters: of this second, and of earlier seconds if a verdict has just become
+    /// certain. Waits for others count only if they do harm ([`Verdict::is_harm`]), and nothing
+    /// counts of a pod that the agent restricts.
+    pub slowed: Vec<Slowed>,
+}
+
+/// Time for which the workload of a pod is known after its end, seconds.
+const KNOWN_FOR: f64 = 60.0;
+
+/// The verdicts about a node's pods.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    /// Sum of the seconds.
+    clock: f64,
+    tracks: HashMap<Box<str>, Track>,
+    /// Workload of each pod, by the pod's labels, with the time when the pod was last seen.
+    workloads: HashMap<Box<str>, (Arc<WorkloadName>, f64)>,
+}
+
+impl Verdicts {
+    /// Adds a second.
+    pub fn push(&mut self, second: &Second) -> Judged {
+        self.clock += second.seconds;
+        self.learn_workloads(&second.pods);
+        let node = Node::new(second, &self.workloads);
+        let mut tracks = HashMap::with_capacity(second.pods.len());
+        let mut judged = Judged::default();
+        for pod in &second.pods {
+            let mut track = self.tracks.remove(&pod.pod.labels).unwrap_or_default();
+            track.push(self.clock, second, pod, &node);
+            if let Some((verdict, slowed)) = track.judge(self.clock, second.is_traced, pod) {
+                judged.verdicts.push(verdict);
+                judged.slowed.extend(slowed);
+            }
+            tracks.insert(pod.pod.labels.clone(), track);
+        }
+        self.tracks = tracks;
+        judged.verdicts.sort_by(order);
+        judged
+    }
+
+    fn learn_workloads(&mut self, pods: &[PodSecond]) {
+        for pod in pods {
+            let entry = (Arc::clone(&pod.workload), self.clock);
+            self.workloads.insert(pod.pod.labels.clone(), entry);
+        }
+        self.workloads.retain(|_, (_, seen)| self.clock - *seen <= KNOWN_FOR);
+    }
+}
+
+/// Order of the victims: the class first, in it delays by others before limits before own threads,
+/// then the share. The names make it total.
+fn order(a: &Verdict, b: &Verdict) -> std::cmp::Ordering {
+    let rank = |verdict: &Verdict| match verdict.reason {
+        SlowedReason::Neighbor | SlowedReason::System | SlowedReason::Unknown => 0,
+        SlowedReason::AncestorLimit | SlowedReason::OwnLimit => 1,
+        SlowedReason::Own => 2,
+    };
+    (a.class, rank(a))
+        .cmp(&(b.class, rank(b)))
+        .then_with(|| b.share.total_cmp(&a.share))
+        .then_with(|| a.victim.cmp(&b.victim))
+}

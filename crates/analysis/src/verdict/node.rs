@@ -1,0 +1,143 @@
+//! The workloads of a node in one second: what they used, and what they would use on free CPUs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use snapshot::Culprit;
+
+use super::{PodSecond, Second, WorkloadName};
+
+/// What ran while a pod lost time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Who {
+    Workload(Arc<WorkloadName>),
+    /// A container of the victim's own pod.
+    Container(Arc<str>),
+    System,
+    Unattributed,
+}
+
+/// The part that one of them has in a second.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Part {
+    pub(super) who: Who,
+    /// Lost time, or use of a quota, core-seconds.
+    pub(super) time: f64,
+    /// CPU time that it used, core-seconds.
+    pub(super) used: f64,
+    pub(super) request_cores: Option<f64>,
+    pub(super) is_restricted: bool,
+    /// Whether the CPUs would have had room for all others without it.
+    pub(super) leaves_room: bool,
+}
+
+/// A workload in this second.
+#[derive(Debug)]
+struct Use {
+    used: f64,
+    request_cores: Option<f64>,
+    is_restricted: bool,
+    /// Best effort, all of its pods.
+    best_effort: bool,
+    /// Time that its pods lost to others: what they would have used in addition.
+    unmet: f64,
+}
+
+/// Share of the freed CPU that the others must be able to take for the CPUs to stay full.
+const REFILLED: f64 = 0.9;
+
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    known: &'a HashMap<Box<str>, (Arc<WorkloadName>, f64)>,
+    uses: BTreeMap<Arc<WorkloadName>, Use>,
+    idle: f64,
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn new(
+        second: &Second,
+        known: &'a HashMap<Box<str>, (Arc<WorkloadName>, f64)>,
+    ) -> Self {
+        let mut uses: BTreeMap<Arc<WorkloadName>, Use> = BTreeMap::new();
+        for pod in &second.pods {
+            let entry = uses.entry(Arc::clone(&pod.workload)).or_insert(Use {
+                used: 0.0,
+                request_cores: Some(0.0),
+                is_restricted: false,
+                best_effort: true,
+                unmet: 0.0,
+            });
+            entry.used += pod.used;
+            entry.request_cores = entry.request_cores.zip(pod.request_cores).map(|(a, b)| a + b);
+            entry.is_restricted |= pod.is_restricted;
+            entry.best_effort &= pod.best_effort;
+            entry.unmet += pod.lost.iter().map(|(_, lost)| lost).sum::<f64>();
+        }
+        Self { known, uses, idle: second.idle }
+    }
+
+    /// Parts of a pod's lost time. Time for which it is its own cause is no wait for others.
+    pub(super) fn parts(&self, pod: &PodSecond) -> Box<[Part]> {
+        let mut by_who: BTreeMap<Who, f64> = BTreeMap::new();
+        for (culprit, lost) in &pod.lost {
+            let who = match culprit {
+                Culprit::Pod(other) if other.labels == pod.pod.labels => continue,
+                Culprit::Pod(other) => Who::Workload(match self.known.get(&other.labels) {
+                    Some((workload, _)) => Arc::clone(workload),
+                    None => Arc::new(WorkloadName::pod(other)),
+                }),
+                Culprit::System => Who::System,
+                Culprit::Unattributed => Who::Unattributed,
+            };
+            *by_who.entry(who).or_default() += lost;
+        }
+        by_who.into_iter().map(|(who, time)| self.part(who, time, pod)).collect()
+    }
+
+    /// Consumers of the quota above the pod's containers: the containers, or all workloads if the
+    /// quota is above the pod.
+    pub(super) fn consumers(&self, pod: &PodSecond) -> Box<[Part]> {
+        if pod.has_pod_quota {
+            let containers = pod.containers.iter().filter(|(_, used)| *used > 0.0);
+            return containers
+                .map(|(name, used)| self.part(Who::Container(Arc::clone(name)), *used, pod))
+                .collect();
+        }
+        let workloads = self.uses.iter().filter(|(_, of)| of.used > 0.0);
+        workloads
+            .map(|(workload, of)| self.part(Who::Workload(Arc::clone(workload)), of.used, pod))
+            .collect()
+    }
+
+    fn part(&self, who: Who, time: f64, victim: &PodSecond) -> Part {
+        let of = match &who {
+            Who::Workload(workload) => self.uses.get(workload),
+            _ => None,
+        };
+        let used = match &who {
+            Who::Container(_) => time,
+            _ => of.map_or(0.0, |of| of.used),
+        };
+        Part {
+            time,
+            used,
+            request_cores: of.and_then(|of| of.request_cores),
+            is_restricted: of.is_some_and(|of| of.is_restricted),
+            leaves_room: self.leaves_room(&who, used, victim),
+            who,
+        }
+    }
+
+    /// Whether the others would leave room on the CPUs without this one. Best-effort pods fill them
+    /// only instead of another one: they yield to the victim.
+    fn leaves_room(&self, who: &Who, used: f64, victim: &PodSecond) -> bool {
+        let Who::Workload(culprit) = who else { return true };
+        let is_best_effort = self.uses.get(culprit).is_some_and(|of| of.best_effort);
+        let others = self.uses.iter().filter(|(workload, of)| {
+            let counts = is_best_effort || !of.best_effort;
+            *workload != culprit && **workload != victim.workload && counts
+        });
+        let unmet: f64 = others.map(|(_, of)| of.unmet).sum();
+        unmet <= 0.0 || unmet < REFILLED * (self.idle + used)
+    }
+}

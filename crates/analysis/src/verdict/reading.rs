@@ -1,0 +1,283 @@
+//! Seconds of a node, from the counters of its snapshots.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use snapshot::{
+    ContainerIdentity, ContainerRow, Culprit, LostTime, NodeSnapshot, NodeWaits, PodIdentity,
+    TraceMode, ends_window,
+};
+
+use super::{PodSecond, Second, WorkloadName};
+
+/// Longest second. The trace publishes at its own pace: a second waits for its next poll.
+const LONGEST: Duration = Duration::from_millis(2500);
+/// Share of the time above which a pod does not sleep.
+const AWAKE: f64 = 0.9;
+/// Time on a CPU or waiting for one between two wakeups of a pod that sleeps, seconds.
+const BETWEEN_WAKEUPS: f64 = 0.05;
+
+/// Turns snapshots into seconds.
+#[derive(Debug, Default)]
+pub struct Reader {
+    began: Option<Instant>,
+    /// The trace's poll that the last second ended with.
+    waits: Arc<NodeWaits>,
+    idle_ns: Option<u64>,
+    containers: HashMap<Box<str>, Container>,
+    /// Counters of lost time by the victim's labels.
+    lost: HashMap<Box<str>, Lost>,
+}
+
+/// Counters of a container.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counters {
+    used: u64,
+    throttled_own: u64,
+    throttled_ancestor: u64,
+    waited_self: u64,
+    contention: u64,
+}
+
+#[derive(Debug)]
+struct Container {
+    identity: Arc<ContainerIdentity>,
+    pod: Arc<PodIdentity>,
+    workload: Arc<WorkloadName>,
+    counters: Counters,
+    contention: Spread,
+}
+
+/// A counter that grows only every few seconds, when the threads are read, as a rate.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spread {
+    /// Per second.
+    rate: f64,
+    /// Time since it last grew, and before that, seconds.
+    age: f64,
+    span: f64,
+}
+
+#[derive(Debug, Default)]
+struct Lost {
+    by: Vec<(Culprit, u64)>,
+    wakeups: u64,
+    late_wakeups: u64,
+}
+
+impl Reader {
+    /// Reads a snapshot. Returns the second that it ends, if any. `is_restricted` takes the UID of
+    /// a pod.
+    pub fn read(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        is_restricted: impl Fn(&str) -> bool,
+    ) -> Option<Second> {
+        let read_at = snapshot.read_at?;
+        let is_traced =
+            snapshot.waits.trace.is_some_and(|trace| trace.mode == TraceMode::Continuous);
+        let seconds = match self.began {
+            None => None,
+            Some(began) if !ends_window(began, read_at, snapshot.interval) => return None,
+            Some(began) => {
+                let length = read_at.saturating_duration_since(began);
+                let is_same_poll = Arc::ptr_eq(&self.waits, &snapshot.waits);
+                if is_traced && is_same_poll && length < LONGEST {
+                    return None;
+                }
+                Some(length.as_secs_f64())
+            }
+        };
+        self.began = Some(read_at);
+        self.waits = Arc::clone(&snapshot.waits);
+        let length = seconds.unwrap_or_default();
+        let mut pods = self.read_containers(snapshot, is_traced, length, is_restricted);
+        self.read_lost(&snapshot.waits.lost, &mut pods);
+        let idle = self.read_idle(snapshot);
+        let seconds = seconds?;
+        let mut pods: Vec<PodSecond> = pods.into_values().collect();
+        pods.iter_mut().for_each(|pod| pod.sleeps = sleeps(pod, seconds));
+        let used: f64 = pods.iter().map(|pod| pod.used).sum();
+        let cpus = snapshot.node.cpu_info.len() as f64;
+        // Without the node's idle time all is idle that no pod used.
+        let idle = idle.unwrap_or((cpus * seconds - used).max(0.0));
+        Some(Second { seconds, idle, is_traced, pods })
+    }
+
+    /// The pods, by their labels.
+    fn read_containers(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        is_traced: bool,
+        length: f64,
+        is_restricted: impl Fn(&str) -> bool,
+    ) -> HashMap<Box<str>, PodSecond> {
+        let mut known = HashMap::with_capacity(self.containers.len());
+        let mut pods: HashMap<Box<str>, PodSecond> = HashMap::new();
+        for row in snapshot.containers.iter().filter(|row| row.live) {
+            let now = Counters::of(row);
+            let before = self.containers.remove(&row.identity.labels);
+            // The first reading of a container is the baseline of its counters.
+            let gained = before.as_ref().map(|before| now.since(&before.counters));
+            let mut container = Container::of(row, before, now);
+            let entry = pods.entry(container.pod.labels.clone());
+            let pod = entry.or_insert_with(|| PodSecond {
+                pod: Arc::clone(&container.pod),
+                workload: Arc::clone(&container.workload),
+                best_effort: row.identity.best_effort,
+                is_restricted: is_restricted(&row.identity.uid),
+                request_cores: Some(0.0),
+                limit_cores: Some(0.0),
+                ..PodSecond::default()
+            });
+            let gained = gained.unwrap_or_default();
+            pod.add(row, gained);
+            if !is_traced {
+                let waited = container.contention.spread(seconds(gained.contention), length);
+                pod.contention += waited_for_others(row, waited, seconds(gained.used));
+            }
+            known.insert(row.identity.labels.clone(), container);
+        }
+        self.containers = known;
+        for row in snapshot.pods.iter().filter(|row| row.cpu_limit.cores().is_some()) {
+            if let Some(pod) = pods.get_mut(&row.identity.labels) {
+                pod.has_pod_quota = true;
+            }
+        }
+        pods
+    }
+
+    fn read_lost(&mut self, rows: &[LostTime], pods: &mut HashMap<Box<str>, PodSecond>) {
+        let mut known = HashMap::with_capacity(rows.len());
+        for row in rows {
+            let labels = &row.victim.labels;
+            let before = self.lost.remove(labels).unwrap_or_default();
+            if let Some(pod) = pods.get_mut(labels) {
+                pod.wakeups = row.wakeups.saturating_sub(before.wakeups);
+                pod.late_wakeups = row.late_wakeups.saturating_sub(before.late_wakeups);
+                let earlier = |culprit: &Culprit| {
+                    before.by.iter().find(|(known, _)| known == culprit).map_or(0, |(_, ns)| *ns)
+                };
+                let gained = row.by.iter().map(|(culprit, ns)| {
+                    (culprit.clone(), seconds(ns.saturating_sub(earlier(culprit))))
+                });
+                pod.lost = gained.filter(|(_, lost)| *lost > 0.0).collect();
+            }
+            let (by, wakeups, late_wakeups) = (row.by.clone(), row.wakeups, row.late_wakeups);
+            known.insert(labels.clone(), Lost { by, wakeups, late_wakeups });
+        }
+        self.lost = known;
+    }
+
+    fn read_idle(&mut self, snapshot: &NodeSnapshot) -> Option<f64> {
+        let now = snapshot.node.idle_ns;
+        let before = std::mem::replace(&mut self.idle_ns, now);
+        Some(seconds(now?.saturating_sub(before?)))
+    }
+}
+
+impl Counters {
+    fn of(row: &ContainerRow) -> Self {
+        Self {
+            used: row.usage_ns.unwrap_or_default(),
+            throttled_own: row.cfs.map_or(0, |cfs| cfs.throttled_ns),
+            throttled_ancestor: row.throttled_ancestor_ns.unwrap_or_default(),
+            waited_self: row.waits.as_ref().map_or(0, |waits| waits.self_ns),
+            contention: row.contention_lower_ns.unwrap_or_default(),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            used: self.used.saturating_sub(before.used),
+            throttled_own: self.throttled_own.saturating_sub(before.throttled_own),
+            throttled_ancestor: self.throttled_ancestor.saturating_sub(before.throttled_ancestor),
+            waited_self: self.waited_self.saturating_sub(before.waited_self),
+            contention: self.contention.saturating_sub(before.contention),
+        }
+    }
+}
+
+impl Container {
+    fn of(row: &ContainerRow, before: Option<Self>, counters: Counters) -> Self {
+        match before {
+            Some(known) if Arc::ptr_eq(&known.identity, &row.identity) => {
+                Self { counters, ..known }
+            }
+            before => {
+                let identity = Arc::clone(&row.identity);
+                let (namespace, pod) = (identity.namespace.clone(), identity.pod.clone());
+                let pod = Arc::new(PodIdentity::new(namespace, pod));
+                let workload = Arc::new(workload(&identity, &pod));
+                let contention = before.map_or_else(Spread::default, |known| known.contention);
+                Self { identity, pod, workload, counters, contention }
+            }
+        }
+    }
+}
+
+impl Spread {
+    /// The part of this many seconds, after a gain in them.
+    fn spread(&mut self, gained: f64, seconds: f64) -> f64 {
+        self.age += seconds;
+        if gained > 0.0 {
+            *self = Self { rate: gained / self.age, age: 0.0, span: self.age };
+        } else if self.age > self.span + seconds {
+            self.rate = 0.0;
+        }
+        self.rate * seconds
+    }
+}
+
+/// The part of a container's contention that its own threads cannot have caused: while one of them
+/// runs, each of the others may wait for it.
+fn waited_for_others(row: &ContainerRow, waited: f64, used: f64) -> f64 {
+    let others = row.threads.counted().map(|threads| threads.saturating_sub(1) as f64);
+    others.map_or(0.0, |others| (waited - used * others).max(0.0))
+}
+
+impl PodSecond {
+    /// Adds a container, and what its counters gained.
+    fn add(&mut self, row: &ContainerRow, gained: Counters) {
+        let used = seconds(gained.used);
+        self.used += used;
+        self.throttled_own += seconds(gained.throttled_own);
+        self.throttled_ancestor += seconds(gained.throttled_ancestor);
+        self.waited_self += seconds(gained.waited_self);
+        self.containers.push((row.identity.container.as_str().into(), used));
+        // A request of the pod itself replaces those of its containers, and is not in the snapshot.
+        let request = row.spec.filter(|spec| !spec.pod_requests_cpu);
+        let request = request.map(|_| row.request_cores.unwrap_or_default());
+        self.request_cores = self.request_cores.zip(request).map(|(a, b)| a + b);
+        self.limit_cores = self.limit_cores.zip(row.own_limit_cores()).map(|(a, b)| a + b);
+    }
+}
+
+/// Whether the pod's threads slept in between: they wanted a CPU for less than most of the time, or
+/// only briefly after each wakeup.
+fn sleeps(pod: &PodSecond, seconds: f64) -> bool {
+    let lost: f64 = pod.lost.iter().map(|(_, lost)| lost).sum();
+    let waited = pod.throttled_own + pod.throttled_ancestor + pod.waited_self + pod.contention;
+    let wanted = pod.used + lost + waited;
+    wanted < AWAKE * seconds || wanted < BETWEEN_WAKEUPS * pod.wakeups as f64
+}
+
+/// The workload of a pod. The controller of a CronJob's pod is the Job of one run, whose name ends
+/// in the minute of the run: all of them count as the CronJob.
+fn workload(identity: &ContainerIdentity, pod: &PodIdentity) -> WorkloadName {
+    let Some(owner) = &identity.workload else { return WorkloadName::pod(pod) };
+    let scheduled = owner.name.rsplit_once('-').filter(|(_, minute)| {
+        &*owner.kind == "Job" && minute.len() == 8 && minute.bytes().all(|b| b.is_ascii_digit())
+    });
+    let (kind, name) = match scheduled {
+        Some((name, _)) => ("CronJob", name),
+        None => (&*owner.kind, &*owner.name),
+    };
+    let namespace = identity.namespace.clone();
+    WorkloadName { namespace, kind: kind.to_owned(), name: name.to_owned() }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

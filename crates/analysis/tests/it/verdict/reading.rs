@@ -1,0 +1,153 @@
+//! Seconds from snapshots.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use analysis::verdict::{PodSecond, Reader, Second, Verdicts};
+use snapshot::{
+    ContainerIdentity, ContainerRow, ContainerWaits, Culprit, Losses, LostTime, NodeSnapshot,
+    NodeWaits, TraceMode, TraceRow,
+};
+
+use super::scene::{identity, lines};
+
+const MS: u64 = 1_000_000;
+
+fn container(pod: &str, used_ms: u64, self_ms: u64) -> ContainerRow {
+    let (namespace, name) = pod.split_once('/').unwrap();
+    let identity = ContainerIdentity {
+        labels: pod.into(),
+        namespace: namespace.into(),
+        pod: name.into(),
+        container: "app".into(),
+        ..ContainerIdentity::default()
+    };
+    ContainerRow {
+        identity: Arc::new(identity),
+        live: true,
+        usage_ns: Some(used_ms * MS),
+        waits: Some(Arc::new(ContainerWaits {
+            self_ns: self_ms * MS,
+            ..ContainerWaits::default()
+        })),
+        ..ContainerRow::default()
+    }
+}
+
+/// The incident's counters after this many seconds.
+fn node(start: Instant, second: u64) -> NodeSnapshot {
+    let lost = |victim: &str, by: &[(&str, u64)]| LostTime {
+        victim: identity(victim),
+        by: by.iter().map(|(pod, ms)| (Culprit::Pod(identity(pod)), ms * second * MS)).collect(),
+        wakeups: 50 * second,
+        late_wakeups: 20 * second,
+    };
+    let losses = Losses::default();
+    let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
+    let waits = NodeWaits {
+        lost: vec![
+            lost("shop/checkout", &[("batch/report", 248), ("shop/cart", 20)]),
+            LostTime {
+                wakeups: 0,
+                late_wakeups: 0,
+                ..lost("batch/report", &[("shop/checkout", 60), ("shop/cart", 60)])
+            },
+        ],
+        trace: Some(trace),
+        ..NodeWaits::default()
+    };
+    let mut snapshot = NodeSnapshot {
+        read_at: Some(start + Duration::from_secs(second)),
+        interval: Duration::from_secs(1),
+        containers: vec![
+            container("batch/report", 1750 * second, 4000 * second),
+            container("shop/cart", 60 * second, 0),
+            container("shop/checkout", 150 * second, 0),
+        ],
+        waits: Arc::new(waits),
+        ..NodeSnapshot::default()
+    };
+    snapshot.node.idle_ns = Some(10 * second * MS);
+    snapshot
+}
+
+fn pod<'a>(second: &'a Second, name: &str) -> &'a PodSecond {
+    second.pods.iter().find(|pod| pod.pod.pod == name).unwrap()
+}
+
+#[test]
+fn counters_become_seconds_and_those_verdicts() {
+    let (mut reader, mut verdicts, start) =
+        (Reader::default(), Verdicts::default(), Instant::now());
+    assert!(reader.read(&node(start, 100), |_| false).is_none(), "the baseline");
+    let mut found = Vec::new();
+    for number in 101..110 {
+        let second = reader.read(&node(start, number), |_| false).unwrap();
+        let (checkout, report) = (pod(&second, "checkout"), pod(&second, "report"));
+        assert!((second.idle - 0.01).abs() < 1e-9 && second.is_traced);
+        assert!((checkout.used - 0.15).abs() < 1e-9 && checkout.lost.len() == 2);
+        assert_eq!((checkout.wakeups, checkout.late_wakeups), (50, 20));
+        assert!(checkout.sleeps && !report.sleeps);
+        assert!((report.waited_self - 4.0).abs() < 1e-9);
+        found = lines(&verdicts.push(&second));
+    }
+    assert_eq!(found[0], "shop/checkout Service neighbor ×2.8 by batch/report");
+}
+
+#[test]
+fn a_second_waits_for_the_next_poll_of_the_trace() {
+    let (mut reader, start) = (Reader::default(), Instant::now());
+    reader.read(&node(start, 0), |_| false);
+    let first = node(start, 1);
+    assert!(reader.read(&first, |_| false).is_some());
+    let without_poll = NodeSnapshot { waits: Arc::clone(&first.waits), ..node(start, 2) };
+    assert!(reader.read(&without_poll, |_| false).is_none());
+    let second = reader.read(&node(start, 3), |_| false).unwrap();
+    assert_eq!(second.seconds, 2.0);
+    let checkout = pod(&second, "checkout");
+    assert!((checkout.lost[0].1 - 0.496).abs() < 1e-9, "{checkout:?}");
+    // A trace that is silent does not stop the verdicts.
+    let waits = Arc::clone(&node(start, 3).waits);
+    let silent = |second| NodeSnapshot { waits: Arc::clone(&waits), ..node(start, second) };
+    reader.read(&silent(4), |_| false).unwrap();
+    assert!(reader.read(&silent(5), |_| false).is_none());
+    assert!(reader.read(&silent(7), |_| false).is_some());
+}
+
+/// Contention without the trace, per second; the threads are read every ten seconds.
+fn contention(threads: u64) -> Vec<f64> {
+    let (mut reader, start) = (Reader::default(), Instant::now());
+    let untraced = |second: u64| {
+        let mut row = container("shop/web", 500 * second, 0);
+        row.contention_lower_ns = Some(second / 10 * 10 * 800 * MS);
+        row.threads = snapshot::Threads::Counted(threads);
+        let waits = Arc::default();
+        NodeSnapshot { containers: vec![row], waits, ..node(start, second) }
+    };
+    let seconds = (0..30).filter_map(|second| reader.read(&untraced(second), |_| false));
+    seconds.map(|second| (pod(&second, "web").contention * 10.0).round() / 10.0).collect()
+}
+
+#[test]
+fn contention_without_the_trace_is_spread_and_without_waits_for_own_threads() {
+    assert_eq!(contention(1)[9..], [0.8; 20]);
+    assert_eq!(contention(2)[9..], [0.3; 20]);
+    assert_eq!(contention(3), [0.0; 29]);
+}
+
+#[test]
+fn jobs_of_a_cron_job_are_one_workload() {
+    let (mut reader, start) = (Reader::default(), Instant::now());
+    let of_job = |second, name: &str| {
+        let mut snapshot = node(start, second);
+        let identity = Arc::make_mut(&mut snapshot.containers[0].identity);
+        identity.workload = Some(kubepods::model::Owner { kind: "Job".into(), name: name.into() });
+        snapshot
+    };
+    reader.read(&of_job(0, "report-28912345"), |_| false);
+    let second = reader.read(&of_job(1, "report-28912345"), |_| false).unwrap();
+    let workload = &pod(&second, "report").workload;
+    assert_eq!((&*workload.kind, &*workload.name), ("CronJob", "report"));
+    let second = reader.read(&of_job(2, "report-once"), |_| false).unwrap();
+    assert_eq!(pod(&second, "report").workload.kind, "Job");
+}
