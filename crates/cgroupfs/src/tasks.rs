@@ -339,7 +339,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let task = root.path().join("42/task");
         fs::create_dir_all(task.join("43")).unwrap();
-        std::os::unix::fs::symlink("schedstat", task.join("43/schedstat")).unwrap();
+        std::os::unix::fs::symlink("stat", task.join("43/stat")).unwrap();
         let mut reader = TaskReader::new(root.path());
         assert!(reader.task((42, 43)).is_err());
         fs::write(root.path().join("cgroup.procs"), "42\n").unwrap();

@@ -11,7 +11,7 @@ use cgroupfs::{Hierarchy, control};
 use cgroups_rs::cpu::CpuController;
 use cgroups_rs::memory::MemController;
 use cgroups_rs::{CgroupPid, Controller as _};
-use kernel_text::{CgroupVersion, WeightRule};
+use kernel_text::{CgroupVersion, WeightRule, request_shares};
 
 /// Controllers of a container's cgroup. On v2 cpuacct is always on.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuacct", "cpuset", "memory"];
@@ -231,6 +231,12 @@ impl Cgroup {
     pub fn try_set_weight(&self, number: u64) -> anyhow::Result<()> {
         let set = self.cpu().set_shares(number);
         set.with_context(|| format!("cannot set the CPU weight of {}", self.dir("cpu").display()))
+    }
+
+    /// Sets the weight that the kubelet gives a CPU request.
+    pub fn set_request_milli(&self, milli: u64) {
+        let shares = request_shares(milli);
+        self.set_weight(if is_v2() { WeightRule::default().weight(shares) } else { shares });
     }
 
     /// Sets the maximum of `cpu.weight` or `cpu.shares`.

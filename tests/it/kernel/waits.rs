@@ -88,7 +88,9 @@ fn contention_pressure_is_near_one_for_rivals_and_near_zero_for_a_quota() {
     let measured = over_seconds(&agent, 8.0);
     drop(spinners);
     assert!(measured.lower > 0.85, "one of two spinners always waits: {measured:?}");
-    assert!(measured.upper >= measured.lower && measured.upper <= 1.1, "{measured:?}");
+    // A quarter of a second of a wait in progress may be missing, at either end.
+    let late = 2.0 * 0.25 / 8.0;
+    assert!((measured.lower - late..=1.1).contains(&measured.upper), "{measured:?}");
 
     // The same container alone, at its quota.
     victim.set_quota_usec(20_000, 100_000);
