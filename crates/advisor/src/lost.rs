@@ -70,7 +70,7 @@ fn name(row: &ContainerRow) -> PodName {
     (row.identity.namespace.clone(), row.identity.pod.clone())
 }
 
-/// What of the lost time counts as need of one container.
+/// Selects the lost time that counts as need of one container.
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
     /// Time since it last left part of its CPUs unused, nanoseconds.

@@ -1,4 +1,4 @@
-//! What the advice for a container must know of its node.
+//! Facts about the node that the advice for a container depends on.
 
 use api::{CpuAdvice, LimitAdvice};
 

@@ -65,7 +65,7 @@ pub fn no_change(finding: &Finding) -> Option<String> {
     Some(format!("no change: {reason}"))
 }
 
-/// What the changes do to the QoS class of a pod, if they do.
+/// Change of the pod's QoS class by the patches; `None` if they keep it.
 #[must_use]
 pub fn qos_change(reports: &[ContainerReport]) -> Option<String> {
     let change = reports.iter().find_map(|report| report.qos_change.as_ref())?;

@@ -74,7 +74,7 @@ pub enum VictimClass {
     BestEffort,
 }
 
-/// How well the cause is known.
+/// Certainty of the cause.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -154,7 +154,7 @@ pub struct Verdict {
     /// CPU request of the pod, cores, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_cores: Option<f64>,
-    /// How well the cause is known.
+    /// Certainty of the cause.
     pub cause: CauseKind,
     /// The cause; at most three if there are several.
     pub culprits: Vec<Culprit>,

@@ -27,7 +27,7 @@ struct WorkloadAdvice<'a> {
     /// Nodes whose agent did not answer.
     missing: usize,
     containers: Vec<MergedContainer>,
-    /// What the changes do to the QoS class of the pods, if they do.
+    /// Change of the pods' QoS class by the patches; `None` if they keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     qos_change: Option<String>,
     /// All changes.

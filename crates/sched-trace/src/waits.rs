@@ -78,7 +78,7 @@ pub enum Aggressor {
     Other,
 }
 
-/// What ran while a pod lost time.
+/// Holder of the CPU while a pod lost time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LostTo {
     /// Another pod.

@@ -11,16 +11,18 @@ mod limit;
 mod node;
 mod published;
 mod waits;
+mod window;
 
 pub use kernel_text::{Bandwidth, CpuPlace, CpuTimes, Quota, WeightRule};
 pub use limit::{CpuLimit, Limit};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
     FeatureState, KernelCounters, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow,
-    ProcessRow, SamplerRow, SpecRow, Threads, WINDOW, WINDOW_BUCKETS, WindowHistogram, ends_window,
+    ProcessRow, SamplerRow, SpecRow, Threads, WINDOW_BUCKETS, WindowHistogram,
 };
 pub use published::Published;
 pub use waits::{
     ContainerWaits, Culprit, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, LostTime,
     NodeWaits, PressureRow, PressureScope, STALL_BOUNDS_NS, SmtShares, TraceMode, TraceRow,
 };
+pub use window::{WINDOW, ends_window};

@@ -39,17 +39,6 @@ pub struct NodeSnapshot {
     pub sampler: SamplerRow,
 }
 
-/// Length of a window, unless ticks are longer.
-pub const WINDOW: Duration = Duration::from_secs(1);
-
-/// Whether a tick ends the window that began at `began`: after one second, or at each tick if ticks
-/// are longer.
-#[must_use]
-pub fn ends_window(began: Instant, tick: Instant, interval: Duration) -> bool {
-    // Half a tick of tolerance: a tick that comes slightly early must not merge two windows.
-    tick.saturating_duration_since(began) + interval.min(WINDOW) / 2 >= WINDOW
-}
-
 /// Names and labels of a container's series. Created once, when the name becomes known, and shared
 /// by later snapshots.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

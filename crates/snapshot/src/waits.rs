@@ -99,7 +99,7 @@ pub struct InterferenceRow {
     pub wait_ns: u64,
 }
 
-/// What ran while a pod lost time.
+/// Holder of the CPU while a pod lost time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Culprit {
     /// Another pod.

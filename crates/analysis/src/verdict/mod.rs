@@ -106,13 +106,13 @@ pub struct Slowed {
     pub seconds: f64,
     /// Time lost for this reason, core-seconds.
     pub lost: f64,
-    /// How well the cause is known.
+    /// Certainty of the cause.
     pub cause: CauseKind,
     /// The cause, if it is one workload or the host.
     pub culprit: Option<api::Culprit>,
 }
 
-/// What one more second changes.
+/// Result of one more second.
 #[derive(Debug, Clone, Default)]
 pub struct Judged {
     /// The pods that are slowed, in the order of the victims.

@@ -7,7 +7,7 @@ use snapshot::Culprit;
 
 use super::{PodSecond, Second, WorkloadName};
 
-/// What ran while a pod lost time.
+/// Holder of the CPU while a pod lost time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Who {
     Workload(Arc<WorkloadName>),

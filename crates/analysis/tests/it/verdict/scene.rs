@@ -20,7 +20,7 @@ fn culprit(name: &str) -> Culprit {
     }
 }
 
-/// A pod that used so many core-seconds, and sleeps in between.
+/// A pod that used this CPU time, in core-seconds, and sleeps in between.
 pub(crate) fn pod(name: &str, request: f64, used: f64) -> PodSecond {
     let pod = identity(name);
     PodSecond {
@@ -49,7 +49,7 @@ pub(crate) fn busy(pods: Vec<PodSecond>) -> Second {
     Second { seconds: 1.0, idle: 0.0, is_traced: true, pods }
 }
 
-/// Judges the same second so many times, and returns the last result.
+/// Judges the same second repeatedly, and returns the last result.
 pub(crate) fn repeated(count: usize, second: &Second) -> Judged {
     let mut verdicts = Verdicts::default();
     (0..count).map(|_| verdicts.push(second)).last().unwrap()

@@ -16,7 +16,7 @@ use snapshot::{ContainerRow, CpusetRow, PressureScope};
 /// Namespace and name of a pod.
 pub(super) type PodKey = (Box<str>, Box<str>);
 
-/// What ran while a pod lost time.
+/// Holder of the CPU while a pod lost time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
     Pod(PodKey),
