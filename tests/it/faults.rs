@@ -1,5 +1,6 @@
 //! Faults around the agent: a blocked standard error, signals, a hanging thread.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -36,6 +37,12 @@ impl Unheard {
 
     fn ticks(&self) -> u64 {
         Exposition::new(http::get(self.address, "/metrics").unwrap().1).ticks()
+    }
+
+    /// Numbers of the open descriptors.
+    fn descriptors(&self) -> BTreeSet<u64> {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        open.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
     }
 
     fn signal(&self, signal: Signal) {
@@ -156,20 +163,31 @@ fn signals_that_mean_nothing_to_the_agent_end_nothing() {
 #[test]
 fn probes_are_answered_without_a_free_descriptor() {
     let agent = Unheard::start(Stdio::null(), &[]);
-    let open = fs::read_dir(format!("/proc/{}/fd", agent.child.id())).unwrap().count() as u64;
-    let all = Rlimit { current: Some(open), maximum: Some(open) };
+    let mut open = BTreeSet::new();
+    eventually("the connection of the latest request is closed", || {
+        let now = agent.descriptors();
+        now == std::mem::replace(&mut open, now.clone())
+    });
+    let first_free = (0..).find(|number| !open.contains(number));
+    let all = Rlimit { current: first_free, maximum: first_free };
     prlimit(Some(Pid::from_child(&agent.child)), Resource::Nofile, all).unwrap();
-    for _ in 0..5 {
-        assert_eq!(status_of_probe(agent.address), "200");
+    // The agent has accepted the connection long before the request comes.
+    const PAUSES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(20)];
+    for pause in PAUSES.repeat(5) {
+        assert_eq!(status_of_probe(agent.address, pause), "200", "{pause:?}");
     }
     // Clients that send nothing.
     let _idle: Vec<_> = (0..20).map(|_| TcpStream::connect(agent.address).unwrap()).collect();
-    assert_eq!(status_of_probe(agent.address), "200");
+    for pause in PAUSES {
+        assert_eq!(status_of_probe(agent.address, pause), "200", "{pause:?}");
+    }
 }
 
-fn status_of_probe(address: SocketAddr) -> String {
+/// Status of the answer to a request that comes so long after its connection.
+fn status_of_probe(address: SocketAddr, pause: Duration) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    std::thread::sleep(pause);
     stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");

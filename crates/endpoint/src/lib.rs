@@ -10,7 +10,7 @@ mod browsers;
 mod connections;
 mod page;
 mod place;
-mod reserve;
+mod port;
 mod routes;
 mod server;
 mod sources;

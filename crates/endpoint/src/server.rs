@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::Exposition;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -26,7 +26,7 @@ use crate::auth::Auth;
 use crate::browsers::Browsers;
 use crate::page::Pages;
 use crate::place::{Place, Places};
-use crate::reserve::Reserve;
+use crate::port::Port;
 use crate::routes::{Access, router};
 use crate::sources::Sources;
 use crate::tls::Identity;
@@ -178,14 +178,14 @@ impl Server {
     async fn serve(self, mut stopped: oneshot::Receiver<()>) -> anyhow::Result<()> {
         let Self { listener, identity, places, router, beat, views } = self;
         let sending = views.clone().map(|views| tokio::spawn(views.send_events()));
-        let listener = TcpListener::from_std(listener).context("cannot use the port")?;
+        let mut port = Port::new(listener).context("cannot use the port")?;
         let (stop, stopping) = watch::channel(false);
-        let (mut connections, mut reserve) = (JoinSet::new(), Reserve::new());
+        let mut connections = JoinSet::new();
         let (mut sweep, mut alive) = (interval(SWEEP_EVERY), interval(ROUND));
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                accepted = listener.accept() => match accepted {
+                accepted = port.accept() => match accepted {
                     Ok((stream, peer)) => {
                         let acceptor = identity.as_ref().map(|identity| TlsAcceptor::from(identity.current()));
                         // An IPv6 socket also accepts IPv4 clients, as mapped addresses.
@@ -195,19 +195,20 @@ impl Server {
                     }
                     Err(error) => {
                         tracing::debug!(%error, "cannot accept a connection");
-                        if !reserve.release() {
-                            let has_room = places.make_room();
-                            tokio::time::sleep(if has_room { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
-                        }
+                        let has_room = places.make_room();
+                        tokio::time::sleep(if has_room { CLOSE_PAUSE } else { ACCEPT_PAUSE }).await;
                     }
                 },
                 _ = sweep.tick(), if !connections.is_empty() => places.sweep(),
-                _ = alive.tick() => beat(ROUND),
-                Some(_) = connections.join_next() => reserve.refill(),
+                _ = alive.tick() => {
+                    port.refill();
+                    beat(ROUND);
+                }
+                Some(_) = connections.join_next() => port.refill(),
                 _ = &mut stopped => break,
             }
         }
-        drop(listener);
+        drop(port);
         let _ = stop.send(true);
         // Streams would keep their connections open.
         if let Some(sending) = sending {
