@@ -348,7 +348,7 @@ impl Spinner {
         kill_process(self.running.process(), signal).unwrap();
     }
 
-    fn wait_until_stopped(&self) {
+    pub(crate) fn wait_until_stopped(&self) {
         let path = format!("/proc/{}/stat", self.running.pid());
         let deadline = Instant::now() + TIMEOUT;
         while !fs::read_to_string(&path).unwrap().contains(") T ") {
