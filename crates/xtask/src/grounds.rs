@@ -79,6 +79,11 @@ pub const KERNEL_TESTS: &[KernelTests] = &[
         "takes CPUs offline; 6.12 has another code for cpusets",
     ),
     tests("kernel::pinning::nested::", HOST_AND_61, "in v1 a nested cpuset confines its parent"),
+    tests(
+        "kernel::pinning::nested::deep_",
+        ONLY_HOST,
+        "the agent's CPU time; `thousands_` is in both",
+    ),
     tests("kernel::pinning::observe::", ONLY_61, "writes nothing"),
     tests("kernel::pinning::placed::", ONLY_61, "the runtime's question"),
     tests("kernel::pinning::resized::", ONLY_61, "the runtime's report"),
