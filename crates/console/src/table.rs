@@ -101,6 +101,12 @@ mod tests {
     }
 
     #[test]
+    fn a_row_may_have_more_cells_than_the_others() {
+        let rows = [vec!["a".to_owned()], vec!["b".to_owned(), "c".to_owned()]];
+        assert_eq!(render(&rows), "a\nb  c\n");
+    }
+
+    #[test]
     fn a_table_that_is_too_wide_loses_the_middle_of_its_names() {
         let rows = [["POD", "CONTAINER", "CPUS"], ["shop/checkout-7d9f8b6c5d-x2x4v", "main", "0"]]
             .map(|row| row.map(str::to_owned).to_vec());
