@@ -182,9 +182,11 @@ fn fewer_cpus_are_restored_after_a_kill_and_by_a_drain() {
     let before = scene.settings();
     let kill_at_step_two = || {
         let agent = scene.agent_with_trace("enforce", "off");
-        eventually("fewer CPUs", is_confined);
-        assert_eq!(agent.metrics().value("cpuwarden_best_effort_step", &[]), Some(2.0));
-        assert_eq!(scene.settings(), before, "only the cpuset of the container");
+        // What the node does beside the pods, an agent's start too, can call for step 3 for a while.
+        eventually("fewer CPUs, and nothing but the cpuset of the container", || {
+            let step = agent.metrics().value("cpuwarden_best_effort_step", &[]);
+            is_confined() && step == Some(2.0) && scene.settings() == before
+        });
         agent.signal(Signal::KILL);
         assert!(is_confined(), "a killed agent restores nothing: {}", cpus());
     };
