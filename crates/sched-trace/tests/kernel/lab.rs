@@ -22,7 +22,7 @@ use testkit::{Cgroup, OwnedCgroup, READY, Running, Workload, load, turn};
 pub(crate) const SPAN: Duration = Duration::from_secs(3);
 /// A stopped process is stopped when it has left its throttled run queue, a period later; beyond
 /// any reason.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Words of a process of one thread that runs without a pause.
 fn spin_words() -> [String; 3] {
