@@ -7,7 +7,6 @@ use advisor::Advisor;
 use anyhow::Context;
 use api::Colocation;
 use cgroupfs::Hierarchy;
-use colocation::Settings;
 use pinning::Exclusive;
 use reporting::ColocationReporter;
 use snapshot::{NodeSnapshot, Published};
@@ -16,6 +15,7 @@ use state_dir::DrainRequest;
 use timeline::Timeline;
 use watchdog::errors::chain;
 use watchdog::{JoinedThread, Part};
+use yielding::rules::Settings;
 use yielding::{ActorConfig, BurstSettings, Error, Inputs, Resizes};
 
 use crate::agent::Shared;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use cgroupfs::{Hierarchy, node};
-use colocation::{
+use crate::rules::{
     Controller, Harm, HarmMeter, Settings, Signal, Step, Target, Transition, keep_cpus,
 };
+use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 use placement::Topology;
 use snapshot::NodeSnapshot;

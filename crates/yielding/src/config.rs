@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::rules::{BurstLimits, Settings};
 use cgroupfs::{Hierarchy, node};
-use colocation::{BurstLimits, Settings};
 use kernel_text::CpuSet;
 use state_dir::{ActingMode, Setting};
 

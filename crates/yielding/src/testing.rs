@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use crate::rules::Settings;
 use cgroupfs::Hierarchy;
-use colocation::Settings;
 use kernel_text::{CgroupVersion, CpuSet};
 
 use state_dir::ActingMode;

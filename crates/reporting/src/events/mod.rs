@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Verdict;
-use colocation::Step;
 use metrics::AgentMetrics;
 use pinning::{PassReport, PinningStatus};
 use tls_client::apiserver::ApiServerConnection;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use watchdog::{Beat, Part, Watchdog};
+use yielding::rules::Step;
 
 use message::Message;
 use publisher::EventPublisher;

@@ -9,11 +9,11 @@ use std::fs;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use colocation::{Settings, Step};
 use kernel_text::CgroupVersion;
 use kubepods::model::Resize;
 use state_dir::ActingMode;
 use state_dir::{Lock, Setting, Writer};
+use yielding::rules::{Settings, Step};
 use yielding::{Actor, ActorConfig, Feature, Mode, Why, keep_restoring, restore};
 
 use node::{BATCH, CART, Node, SPARK, container};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use colocation::{Controller, Harm, Harms, Reason, Settings, Signal, Step, Target};
 use proptest::prelude::*;
+use yielding::rules::{Controller, Harm, Harms, Reason, Settings, Signal, Step, Target};
 
 const NODE_CPUS: usize = 16;
 

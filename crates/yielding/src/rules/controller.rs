@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use crate::budget::{GROWTH, grown_cpus, grown_quota_usec};
-use crate::harm::{HARM_THRESHOLD, Harm, Harms};
+use super::budget::{GROWTH, grown_cpus, grown_quota_usec};
+use super::harm::{HARM_THRESHOLD, Harm, Harms};
 
 /// How far best-effort pods yield. Each step includes the ones before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

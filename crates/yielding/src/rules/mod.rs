@@ -2,8 +2,8 @@
 //! which CPU limits may burst.
 //!
 //! Pure functions and state machines: time is an argument, counters come from a
-//! [`NodeSnapshot`](snapshot::NodeSnapshot), and the results are values that another crate writes
-//! to cgroups.
+//! [`NodeSnapshot`](snapshot::NodeSnapshot), and the results are values that the rest of the crate
+//! writes to cgroups.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
