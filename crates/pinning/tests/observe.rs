@@ -17,7 +17,7 @@ use pinning::{
     DrainConfig, DrainOutcome, Drained, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig,
     PinningStatus, Round, Scope,
 };
-use placement::{CpuQos, Profile, Profiles, Reason, Selector, Settings};
+use placement::{CpuQos, PlacementSettings, Profile, Profiles, Reason, Selector};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 use state_dir::{PinningCheckpoint, WrittenCgroup};
 use testkit::NoNames;
@@ -103,7 +103,7 @@ impl Files {
             reconcile_interval: Duration::MAX,
             descriptors: 1000,
             reserved: CpuSet::new(),
-            settings: Settings::default(),
+            settings: PlacementSettings::default(),
             profiles,
             admission: None,
         }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::rules::{
-    Controller, Harm, HarmMeter, Settings, Signal, Step, Target, Transition, keep_cpus,
+    Controller, ControllerSettings, Harm, HarmMeter, Signal, Step, Target, Transition, keep_cpus,
 };
 use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
@@ -66,7 +66,7 @@ impl Yielding {
     pub(crate) fn new(config: &ActorConfig, now: Instant) -> Self {
         let can_idle = config.settings.can_idle;
         let can_move = config.settings.can_move && config.hierarchy.cpuset.is_some();
-        let settings = Settings { can_idle, can_move, ..config.settings };
+        let settings = ControllerSettings { can_idle, can_move, ..config.settings };
         Self {
             controller: Controller::new(settings),
             harm: HarmMeter::default(),

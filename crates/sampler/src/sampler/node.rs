@@ -9,7 +9,7 @@ use snapshot::FeatureState;
 use super::{Sampler, SamplerConfig};
 use crate::features;
 use crate::probe::NodeProbe;
-use crate::series::{ContainerSeries, Table};
+use crate::series::{ContainerSeries, SeriesTable};
 
 /// State of the node beside its cgroups.
 pub(super) struct NodeState {
@@ -29,7 +29,7 @@ impl NodeState {
     /// Derives the rule between shares and weights from containers with a known request. The
     /// majority decides: after an upgrade of the runtime, older containers still have the old
     /// rule's weight.
-    pub(super) fn detect_weight_rule(&mut self, containers: &Table<ContainerSeries>) {
+    pub(super) fn detect_weight_rule(&mut self, containers: &SeriesTable<ContainerSeries>) {
         let shown = containers.iter().filter_map(|series| series.row.shown_weight_rule());
         let balance: i64 = shown.map(|rule| if rule == WeightRule::Linear { 1 } else { -1 }).sum();
         if balance != 0 {

@@ -21,7 +21,7 @@ pub use burst::{
     AnnotationError, BURST_ANNOTATION, BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst,
     burst_usec, burst_usec_before_resize, eligible,
 };
-pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transition};
+pub use controller::{Controller, ControllerSettings, Reason, Signal, Step, Target, Transition};
 pub use cpus::keep_cpus;
 pub use harm::{Harm, HarmMeter, Harms};
 pub use shares::share_cores;
