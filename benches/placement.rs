@@ -17,8 +17,8 @@ use std::path::PathBuf;
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, CpusetHierarchy, Current, Grid, Kubelet, Node, Numbering, Plan, Pod, PodCgroups,
-    Profiles, QOS_CLASS_LABEL, Settings, Topology, Transition, plan, write_steps,
+    CpusetCgroup, CpusetHierarchy, Current, Grid, Kubelet, Node, Numbering, PlacementSettings,
+    Plan, Pod, PodCgroups, Profiles, QOS_CLASS_LABEL, Topology, Transition, plan, write_steps,
 };
 use support::{Case, Measurement, interleaved, print};
 
@@ -90,7 +90,7 @@ fn main() {
 
 fn planned(topology: &Topology, pods: &[Pod], current: &Current) -> Plan {
     let (reserved, kubelet, settings) =
-        (CpuSet::from_iter([0, 128]), Kubelet::default(), Settings::default());
+        (CpuSet::from_iter([0, 128]), Kubelet::default(), PlacementSettings::default());
     let allowed = topology.online();
     let node =
         Node { topology, allowed, reserved: &reserved, kubelet: &kubelet, settings: &settings };
@@ -128,7 +128,7 @@ fn pod(n: usize) -> Pod {
 
 fn cgroups(pod: &Pod, online: &CpuSet) -> PodCgroups {
     let root = PathBuf::from(format!("kubepods/pod{}", pod.uid));
-    let cgroup = |path: PathBuf, parent| Cgroup {
+    let cgroup = |path: PathBuf, parent| CpusetCgroup {
         path,
         parent,
         configured: online.clone(),

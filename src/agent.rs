@@ -13,7 +13,7 @@ use endpoint::{Auth, Identity, Parts, Serving, Sources, Ui};
 use metrics::{AgentMetrics, Build, Exposition};
 use pinning::{Admission, PinningThread};
 use pod_sources::{PodService, Pods};
-use reporting::{EventSender, Events};
+use reporting::{EventSender, EventTask};
 use sampler::Sampler;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use state_dir::ActingMode;
@@ -28,7 +28,7 @@ use crate::claims::Claims;
 use crate::config::{Config, NriMode};
 use crate::exit::Failure;
 use crate::parts::RunningParts;
-use crate::status::Status;
+use crate::status::LiveStatus;
 use crate::ui::History;
 use crate::{condition, recorder, sampling, trace, verdicts};
 
@@ -87,9 +87,9 @@ impl Agent {
         let tree = sampling::tree(config, &hierarchy);
         let mut parts = RunningParts::default();
         let events = start_events(config, &pods, &metrics, &watchdog)?;
-        let sender = events.as_ref().map(Events::sender);
+        let sender = events.as_ref().map(EventTask::sender);
         parts.add(events);
-        let shared = Shared {
+        let shared = StartContext {
             config,
             hierarchy,
             tree,
@@ -198,7 +198,7 @@ impl Agent {
 }
 
 /// Values that the parts of the agent share while they start.
-pub(crate) struct Shared<'a> {
+pub(crate) struct StartContext<'a> {
     pub(crate) config: &'a Config,
     pub(crate) hierarchy: Hierarchy,
     /// Tree of the cpu controller's hierarchy.
@@ -224,7 +224,7 @@ struct Sampling {
     is_judged: Arc<Notify>,
 }
 
-impl Shared<'_> {
+impl StartContext<'_> {
     fn sampler(&self) -> anyhow::Result<Sampler> {
         let config = sampling::sampler_config(self.config, self.hierarchy.clone());
         Sampler::on(&self.tree, config, Box::new(self.pods.clone()))
@@ -372,7 +372,7 @@ impl Shared<'_> {
             published: published.clone(),
             metrics: Arc::clone(&self.metrics),
             advice: Arc::new(move || advisor.advice()),
-            status: Arc::new(Status {
+            status: Arc::new(LiveStatus {
                 pods: self.pods.clone(),
                 metrics: Arc::clone(&self.metrics),
                 watchdog: self.watchdog.clone(),
@@ -426,7 +426,7 @@ fn start_events(
     pods: &Pods,
     metrics: &Arc<AgentMetrics>,
     watchdog: &Watchdog,
-) -> Result<Option<Events>, Failure> {
+) -> Result<Option<EventTask>, Failure> {
     if !config.options.events {
         return Ok(None);
     }
@@ -434,7 +434,7 @@ fn start_events(
         |error: &dyn std::error::Error| Failure::config(format!("--events: {}", chain(error)));
     let connection = pods.apiserver(&config.pods).map_err(|error| failed(&error))?;
     let node = config.pods.node_name.clone().unwrap_or_else(|| "unknown".to_owned());
-    let events = Events::start(&connection, node, Arc::clone(metrics), watchdog);
+    let events = EventTask::start(&connection, node, Arc::clone(metrics), watchdog);
     events.map(Some).map_err(|error| failed(&error))
 }
 

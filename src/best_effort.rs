@@ -7,7 +7,6 @@ use advisor::Advisor;
 use anyhow::Context;
 use api::Colocation;
 use cgroupfs::Hierarchy;
-use colocation::Settings;
 use pinning::Exclusive;
 use reporting::ColocationReporter;
 use snapshot::{NodeSnapshot, Published};
@@ -16,9 +15,10 @@ use state_dir::DrainRequest;
 use timeline::Timeline;
 use watchdog::errors::chain;
 use watchdog::{JoinedThread, Part};
+use yielding::rules::ControllerSettings;
 use yielding::{ActorConfig, BurstSettings, Error, Inputs, Resizes};
 
-use crate::agent::Shared;
+use crate::agent::StartContext;
 use crate::config::Config;
 use crate::exit::Failure;
 
@@ -30,12 +30,12 @@ const RESTORE_INTERVAL: Duration = Duration::from_secs(30);
 /// # Errors
 /// A thread that cannot be created.
 pub(crate) fn start(
-    shared: &Shared<'_>,
+    shared: &StartContext<'_>,
     published: &Published<NodeSnapshot>,
     advisor: Advisor,
     timeline: Option<Timeline>,
 ) -> Result<Vec<JoinedThread>, Failure> {
-    let Shared { config, hierarchy, pods, watchdog, .. } = shared;
+    let StartContext { config, hierarchy, pods, watchdog, .. } = shared;
     let actor = ActorConfig { resizes: shared.resizes.clone(), ..actor_config(config, hierarchy) };
     let is_restored = restore_leftovers(&actor);
     let mut threads = Vec::new();
@@ -147,12 +147,12 @@ fn actor_config(config: &Config, hierarchy: &Hierarchy) -> ActorConfig {
         proc_root: options.proc_root.clone(),
         sys_root: options.sys_root.clone(),
         state_dir: options.state_dir.clone(),
-        settings: Settings {
+        settings: ControllerSettings {
             floor_cpus: options.best_effort_floor,
             // Pinning owns the cpusets of all pods.
             can_move: options.pinning != ActingMode::Enforce,
             can_idle: yielding::has_idle(hierarchy),
-            ..Settings::default()
+            ..ControllerSettings::default()
         },
         burst_settings: BurstSettings {
             most_percent: options.burst_percent,

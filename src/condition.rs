@@ -7,7 +7,7 @@ use reporting::{Measured, NodeCondition};
 use snapshot::{NodeSnapshot, Published};
 use watchdog::errors::chain;
 
-use crate::agent::Shared;
+use crate::agent::StartContext;
 use crate::exit::Failure;
 
 /// Starts the task with `--node-condition`. Must be called inside a tokio runtime.
@@ -15,11 +15,11 @@ use crate::exit::Failure;
 /// # Errors
 /// The API server is not configured, or its CA or token cannot be read.
 pub(crate) fn start(
-    shared: &Shared<'_>,
+    shared: &StartContext<'_>,
     published: &Published<NodeSnapshot>,
     advisor: &Advisor,
 ) -> Result<Option<NodeCondition>, Failure> {
-    let Shared { config, pods, metrics, watchdog, .. } = shared;
+    let StartContext { config, pods, metrics, watchdog, .. } = shared;
     if !config.options.node_condition {
         return Ok(None);
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use demo::{DemoArgs, DemoView, Kubelet, Stage, Table};
+use demo::{DemoArgs, DemoTable, DemoView, Kubelet, Stage};
 use metrics::catalogue::Preset;
 use pod_sources::{PodSource, Pods};
 use top::{App, Look, Signals, show};
@@ -69,7 +69,7 @@ async fn show_agent(
     let timeline = agent.timeline().context("the agent of this process keeps no history")?;
     let view = DemoView::new(args, stage, agent.address(), agent.pods().clone());
     let advisor = agent.advisor().clone();
-    let table = Arc::new(Mutex::new(Table::default()));
+    let table = Arc::new(Mutex::new(DemoTable::default()));
     let following = tokio::spawn(demo::follow(agent.published(), Arc::clone(&table)));
     let end = async {
         tokio::select! {

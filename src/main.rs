@@ -5,7 +5,7 @@
 //! in `crates/`:
 //!
 //! ```text
-//! pure         kernel-text  kubepods  snapshot  api  placement  analysis  colocation
+//! pure         kernel-text  kubepods  snapshot  api  placement  analysis
 //! ground       console  watchdog
 //! node         cgroupfs  cgroup-tree  runtimes  sampler  sched-trace
 //! peers        tls-client  pod-sources  nri
@@ -35,7 +35,7 @@
 //! | Where would I add a cause of waits? | `sched-trace`: the eBPF program and its counters. The value is a field of the `snapshot` and a row of `metrics` |
 //! | Who may write a cpuset? | `pinning` and `yielding`, the only writers of cgroup files, with a checkpoint in `state-dir`. The container runtime also writes the CPUs with which `creation` answers it |
 //! | Who names a container? | `pod-sources` fetches the pods; `kubepods` joins them with cgroup paths |
-//! | Who decides, who acts? | `placement` plans and `pinning` writes; `colocation` decides and `yielding` writes; `analysis` finds and `advisor` publishes |
+//! | Who decides, who acts? | `placement` plans and `pinning` writes; `yielding` decides by its `rules` and writes; `analysis` finds and `advisor` publishes |
 //!
 //! `.github/CONTRIBUTING.md` has a row for each crate, the flow of one tick, and the threads.
 

@@ -15,7 +15,7 @@ use reporting::PinningReporter;
 use watchdog::Part;
 use watchdog::errors::chain;
 
-use crate::agent::Shared;
+use crate::agent::StartContext;
 use crate::check::{check_machine, hierarchy};
 use crate::cli::{DrainArgs, JsonArgs};
 use crate::config::{Config, NriMode};
@@ -58,10 +58,10 @@ pub(crate) fn admission(config: &Config) -> anyhow::Result<Option<Admission>> {
 /// # Errors
 /// Nothing to pin on this node.
 pub(crate) fn start(
-    shared: &Shared<'_>,
+    shared: &StartContext<'_>,
     admission: Option<Admission>,
 ) -> Result<Option<PinningThread>, Failure> {
-    let Shared { config, tree, hierarchy, pods, metrics, watchdog, events, .. } = shared;
+    let StartContext { config, tree, hierarchy, pods, metrics, watchdog, events, .. } = shared;
     if config.options.pinning == ActingMode::Off {
         return Ok(None);
     }

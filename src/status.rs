@@ -10,13 +10,13 @@ use pod_sources::{Pods, SourceName, SourceStatus};
 use watchdog::{Part, Watchdog};
 
 /// Reads the state of the pod sources and of all parts.
-pub(crate) struct Status {
+pub(crate) struct LiveStatus {
     pub(crate) pods: Pods,
     pub(crate) metrics: Arc<AgentMetrics>,
     pub(crate) watchdog: Watchdog,
 }
 
-impl AgentStatus for Status {
+impl AgentStatus for LiveStatus {
     fn readiness(&self) -> Readiness {
         match self.pods.names_missing() {
             Some(cause) => Readiness::Unnamed { remedy: cause.remedy() },

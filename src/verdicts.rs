@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use watchdog::Part;
 
-use crate::agent::Shared;
+use crate::agent::StartContext;
 
 /// Longest round: without a snapshot it only reports that it is alive.
 const ROUND: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_secs(10);
 /// Event to the owner of each lasting victim if there is a sender. Must be called inside a tokio
 /// runtime.
 pub(crate) fn start(
-    shared: &Shared<'_>,
+    shared: &StartContext<'_>,
     published: &Published<NodeSnapshot>,
     is_published: Arc<Notify>,
     advisor: &Advisor,

@@ -126,6 +126,6 @@ mod tests {
             (pods.kubelet.url, pods.poll_interval)
         );
         assert_eq!(options.cpuset_owner_namespaces, ::pinning::OWNER_NAMESPACES.join(","));
-        assert_eq!(options.share_floor, placement::Settings::default().share_floor);
+        assert_eq!(options.share_floor, placement::PlacementSettings::default().share_floor);
     }
 }

@@ -1,7 +1,7 @@
 //! Meaning of the pinning options.
 
 use kernel_text::CpuSet;
-use placement::{Profiles, Settings};
+use placement::{PlacementSettings, Profiles};
 use watchdog::errors::chain;
 
 use super::Options;
@@ -11,7 +11,7 @@ use crate::exit::Failure;
 #[derive(Debug, Clone)]
 pub(crate) struct PinningConfig {
     pub(crate) reserved: CpuSet,
-    pub(crate) settings: Settings,
+    pub(crate) settings: PlacementSettings,
     pub(crate) profiles: Profiles,
     /// Namespaces whose pods may be agents that place containers.
     pub(crate) owner_namespaces: Vec<String>,
@@ -27,7 +27,7 @@ impl PinningConfig {
                 "--reserved-cpus: {reserved:?} is not a CPU list such as 0-1,8: {error}"
             ))
         })?;
-        let settings = Settings {
+        let settings = PlacementSettings {
             share_floor: options.share_floor,
             strategy: options.numa_strategy,
             trust_resource_status: options.trust_resource_status,

@@ -31,7 +31,6 @@ const fn io(name: &'static str, uses: &'static [&'static str]) -> Crate {
 const CRATES: &[Crate] = &[
     pure("analysis", &["api", "snapshot"]),
     pure("api", &[]),
-    pure("colocation", &["kernel-text", "placement", "snapshot"]),
     pure("kernel-text", &[]),
     pure("kubepods", &[]),
     pure("placement", &["kernel-text"]),
@@ -119,7 +118,6 @@ const CRATES: &[Crate] = &[
         "reporting",
         &[
             "api",
-            "colocation",
             "kernel-text",
             "metrics",
             "pinning",
@@ -158,7 +156,6 @@ const CRATES: &[Crate] = &[
             "analysis",
             "api",
             "cgroupfs",
-            "colocation",
             "kernel-text",
             "kubepods",
             "placement",
@@ -180,7 +177,6 @@ const CRATES: &[Crate] = &[
             "api",
             "cgroup-tree",
             "cgroupfs",
-            "colocation",
             "console",
             "creation",
             "demo",
@@ -216,7 +212,6 @@ const CLOSURES: &[(&str, usize)] = &[
     ("kubepods", 20),
     ("snapshot", 20),
     ("analysis", 25),
-    ("colocation", 30),
     ("runtimes", 30),
     ("nri", 20),
     ("pinning", 40),
@@ -224,7 +219,7 @@ const CLOSURES: &[(&str, usize)] = &[
     ("sampler", 39),
     ("sched-trace", 51),
     ("timeline", 38),
-    ("yielding", 43),
+    ("yielding", 42),
     ("tls-client", 22),
     ("api", 12),
     ("agent-client", 100),
@@ -239,8 +234,11 @@ const NOT_NEEDED: &[&str] = &["aya", "hyper", "kube", "rustls", "tokio", "tonic"
 const PURE_MAY_USE: &[&str] = &["arc-swap", "serde", "serde_json", "thiserror"];
 
 /// Pure modules of crates that are not pure.
-const PURE_MODULES: &[&str] =
-    &["crates/reporting/src/node_condition/rule.rs", "crates/watchdog/src/errors.rs"];
+const PURE_MODULES: &[&str] = &[
+    "crates/reporting/src/node_condition/rule.rs",
+    "crates/watchdog/src/errors.rs",
+    "crates/yielding/src/rules/mod.rs",
+];
 
 /// Attribute that turns the ban on in a pure crate or module.
 const BAN: &str = "#![deny(clippy::disallowed_methods, clippy::disallowed_types)]";

@@ -44,7 +44,7 @@ fn sample_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>)
     let wanted = advisor.due_for_trace(SIDE_BY_SIDE);
     let mut readers: Vec<_> = wanted
         .iter()
-        .filter_map(|(labels, cgroup)| Some((labels, Reader::open(hierarchy, cgroup)?)))
+        .filter_map(|(labels, cgroup)| Some((labels, ArrivalReader::open(hierarchy, cgroup)?)))
         .collect();
     if readers.is_empty() {
         return wait(stopped, IDLE);
@@ -67,7 +67,7 @@ fn wait(stopped: &Receiver<()>, time: Duration) -> Option<()> {
 }
 
 /// Readings of one container's use.
-struct Reader {
+struct ArrivalReader {
     version: CgroupVersion,
     file: KeptFile,
     buffer: Vec<u8>,
@@ -75,7 +75,7 @@ struct Reader {
     readings: Vec<(u64, u64)>,
 }
 
-impl Reader {
+impl ArrivalReader {
     /// Opens the usage file; `None` if the container is gone.
     fn open(hierarchy: &Hierarchy, cgroup: &str) -> Option<Self> {
         let version = hierarchy.version;

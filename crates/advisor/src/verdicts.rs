@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use analysis::verdict::{Judged, Reader, Slowed, Verdicts};
+use analysis::verdict::{Judged, Slowed, SnapshotReader, Verdicts};
 use api::{CauseKind, Verdict};
 use metrics::{SlowedBecause, SlowedBy, SlowedRow};
 use snapshot::NodeSnapshot;
@@ -17,7 +17,7 @@ const LASTING: f64 = 60.0;
 /// Judges the snapshots of a node.
 #[derive(Debug, Default)]
 pub struct Judge {
-    reader: Reader,
+    reader: SnapshotReader,
     verdicts: Verdicts,
     /// Counters by the pod's labels.
     counters: HashMap<Box<str>, SlowedRow>,

@@ -26,11 +26,11 @@ pub(crate) struct Shown {
 /// All workloads of the node.
 #[derive(Debug, Default)]
 pub(crate) struct Workloads {
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, WorkloadEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WorkloadEntry {
     /// Largest live set, and the time when it was last reached. A container that has just started
     /// has a smaller one.
     live_set: Option<(u64, Instant)>,
@@ -42,7 +42,7 @@ impl Workloads {
     /// Adds what the present containers have shown; of contradictions the last one counts.
     pub(crate) fn add(&mut self, containers: impl Iterator<Item = (Key, Shown)>, now: Instant) {
         for (key, shown) in containers.filter(|(_, shown)| *shown != Shown::default()) {
-            let new = Entry { live_set: None, go_follows_limit: false, seen: now };
+            let new = WorkloadEntry { live_set: None, go_follows_limit: false, seen: now };
             let entry = self.entries.entry(key).or_insert(new);
             entry.seen = now;
             entry.go_follows_limit = shown.go_follows_limit.unwrap_or(entry.go_follows_limit);
@@ -61,7 +61,7 @@ impl Workloads {
     }
 
     pub(crate) fn known(&self) -> KnownWorkloads {
-        let known = |entry: &Entry| Known {
+        let known = |entry: &WorkloadEntry| Known {
             live_set_bytes: entry.live_set.map(|(bytes, _)| bytes),
             go_follows_limit: entry.go_follows_limit,
         };

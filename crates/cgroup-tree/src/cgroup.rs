@@ -10,7 +10,7 @@ use crate::CgroupId;
 /// A cgroup, as it was found. It never changes: a directory that is removed and created again is
 /// another cgroup with another id.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cgroup {
+pub struct TreeCgroup {
     /// Id of the cgroup; the same for all subscribers.
     pub id: CgroupId,
     /// The cgroup above it; `None` for the mount's root, and for a root of another kubelet.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::slots::{Ids, Slots};
-use crate::{Cgroup, CgroupId, Role, depth_key};
+use crate::{CgroupId, Role, TreeCgroup, depth_key};
 
 /// A known cgroup.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) cgroup: Arc<Cgroup>,
+pub(crate) struct KnownCgroup {
+    pub(crate) cgroup: Arc<TreeCgroup>,
     children: Vec<CgroupId>,
     /// Number of the last walk that found it.
     pub(crate) seen: u64,
@@ -34,7 +34,7 @@ pub(crate) struct NewCgroup {
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     ids: Ids,
-    entries: Slots<Entry>,
+    entries: Slots<KnownCgroup>,
     /// All cgroups but those above the roots.
     by_path: HashMap<Arc<str>, CgroupId>,
     by_inode: HashMap<u64, CgroupId>,
@@ -44,10 +44,10 @@ pub(crate) struct Entries {
 
 impl Entries {
     /// Adds a cgroup below its parent, under a new id.
-    pub(crate) fn insert(&mut self, new: NewCgroup, found: Instant, seen: u64) -> Arc<Cgroup> {
+    pub(crate) fn insert(&mut self, new: NewCgroup, found: Instant, seen: u64) -> Arc<TreeCgroup> {
         let NewCgroup { path, inode, role, parent, is_this_kubelets, seen_created } = new;
         let id = self.ids.take();
-        let cgroup = Arc::new(Cgroup {
+        let cgroup = Arc::new(TreeCgroup {
             id,
             parent,
             path,
@@ -57,8 +57,12 @@ impl Entries {
             found,
             seen_created,
         });
-        let entry =
-            Entry { cgroup: Arc::clone(&cgroup), children: Vec::new(), seen, is_watched: false };
+        let entry = KnownCgroup {
+            cgroup: Arc::clone(&cgroup),
+            children: Vec::new(),
+            seen,
+            is_watched: false,
+        };
         self.entries.insert(id, entry);
         if let Some(parent) = parent {
             self.entries[parent].children.push(id);
@@ -80,8 +84,8 @@ impl Entries {
     }
 
     /// Removes a cgroup that has no children any more.
-    pub(crate) fn remove(&mut self, id: CgroupId) -> Option<Arc<Cgroup>> {
-        let Entry { cgroup, .. } = self.entries.remove(id)?;
+    pub(crate) fn remove(&mut self, id: CgroupId) -> Option<Arc<TreeCgroup>> {
+        let KnownCgroup { cgroup, .. } = self.entries.remove(id)?;
         if let Some(parent) = cgroup.parent.and_then(|parent| self.entries.get_mut(parent)) {
             parent.children.retain(|&child| child != id);
         }
@@ -116,7 +120,7 @@ impl Entries {
         self.by_path.is_empty()
     }
 
-    pub(crate) fn get(&self, id: CgroupId) -> Option<&Entry> {
+    pub(crate) fn get(&self, id: CgroupId) -> Option<&KnownCgroup> {
         self.entries.get(id)
     }
 
@@ -154,7 +158,7 @@ impl Entries {
     }
 
     /// The root at or above a cgroup.
-    pub(crate) fn root_of(&self, id: CgroupId) -> Option<&Arc<Cgroup>> {
+    pub(crate) fn root_of(&self, id: CgroupId) -> Option<&Arc<TreeCgroup>> {
         let mut cgroup = &self.get(id)?.cgroup;
         while cgroup.role != Role::Root {
             cgroup = &self.get(cgroup.parent?)?.cgroup;
@@ -163,28 +167,28 @@ impl Entries {
     }
 
     /// All cgroups, ancestors before descendants.
-    pub(crate) fn by_depth(&self) -> Vec<Arc<Cgroup>> {
+    pub(crate) fn by_depth(&self) -> Vec<Arc<TreeCgroup>> {
         let cgroups = self.entries.iter().map(|(_, entry)| Arc::clone(&entry.cgroup));
         let mut all: Vec<_> = cgroups.collect();
         all.sort_by_key(|cgroup| depth_key(&cgroup.path));
         all
     }
 
-    pub(crate) fn by_inode(&self, inode: u64) -> Option<Arc<Cgroup>> {
+    pub(crate) fn by_inode(&self, inode: u64) -> Option<Arc<TreeCgroup>> {
         self.by_inode.get(&inode).map(|&id| Arc::clone(&self[id].cgroup))
     }
 }
 
 impl Index<CgroupId> for Entries {
-    type Output = Entry;
+    type Output = KnownCgroup;
 
-    fn index(&self, id: CgroupId) -> &Entry {
+    fn index(&self, id: CgroupId) -> &KnownCgroup {
         &self.entries[id]
     }
 }
 
 impl IndexMut<CgroupId> for Entries {
-    fn index_mut(&mut self, id: CgroupId) -> &mut Entry {
+    fn index_mut(&mut self, id: CgroupId) -> &mut KnownCgroup {
         &mut self.entries[id]
     }
 }

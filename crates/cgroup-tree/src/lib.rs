@@ -32,7 +32,7 @@ mod state;
 mod tree;
 mod watches;
 
-pub use cgroup::{Cgroup, Role, depth_key};
+pub use cgroup::{Role, TreeCgroup, depth_key};
 pub use index::PathIndex;
 pub use queue::{Change, Interests};
 pub use slots::{CgroupId, Slots};

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::{Cgroup, CgroupId};
+use crate::{CgroupId, TreeCgroup};
 
 /// A change of the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// A cgroup was found. Its parent was added before it.
-    Added(Arc<Cgroup>),
+    Added(Arc<TreeCgroup>),
     /// A cgroup is gone, or another has replaced it. Its children were removed before it.
     Removed(CgroupId),
     /// A `cpu.*` file was written: quota, period, weight or shares.
@@ -171,7 +171,7 @@ mod tests {
         let (path, role) = ("kubepods".into(), Role::Root);
         let found = Instant::now();
         let is_this_kubelets = true;
-        Change::Added(Arc::new(Cgroup {
+        Change::Added(Arc::new(TreeCgroup {
             id,
             parent: None,
             path,

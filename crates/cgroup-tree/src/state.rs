@@ -18,7 +18,7 @@ use crate::{CgroupId, Interests, Role};
 
 /// All cgroups of the tree, and the changes that the subscribers have not taken yet.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct TreeState {
     mount: PathBuf,
     version: CgroupVersion,
     roots: Roots,
@@ -31,7 +31,7 @@ pub(crate) struct State {
     overflowed: bool,
     /// Whether a root has appeared beside a known one.
     root_appeared: bool,
-    /// Number of the current walk, for `Entry::seen`.
+    /// Number of the current walk, for `KnownCgroup::seen`.
     walk: u64,
     /// Whether the directory that is handled now was reported by an event, and not found by a walk.
     is_reported: bool,
@@ -39,11 +39,11 @@ pub(crate) struct State {
     walk_incomplete: bool,
     /// Time of the last walk that was due. Walks for another reason do not delay the next one.
     walked: Option<Instant>,
-    /// The current time, for `Cgroup::found`.
+    /// The current time, for `TreeCgroup::found`.
     now: Instant,
 }
 
-impl State {
+impl TreeState {
     pub(crate) fn new(mount: PathBuf, version: CgroupVersion, roots: Roots) -> Self {
         Self {
             mount,

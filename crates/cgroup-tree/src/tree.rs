@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use kernel_text::CgroupVersion;
 
 use crate::roots::Roots;
-use crate::state::State;
-use crate::{Cgroup, CgroupId, Change, Interests};
+use crate::state::TreeState;
+use crate::{CgroupId, Change, Interests, TreeCgroup};
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ pub struct TreeOptions {
 #[derive(Debug)]
 pub struct KubepodsTree {
     mount: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<TreeState>,
 }
 
 impl KubepodsTree {
@@ -43,7 +43,7 @@ impl KubepodsTree {
     pub fn new(mount: PathBuf, version: CgroupVersion, options: TreeOptions) -> Arc<Self> {
         let TreeOptions { named_roots, other_roots, reports } = options;
         let roots = Roots::new(named_roots, other_roots, reports);
-        let state = Mutex::new(State::new(mount.clone(), version, roots));
+        let state = Mutex::new(TreeState::new(mount.clone(), version, roots));
         Arc::new(Self { mount, state })
     }
 
@@ -67,13 +67,13 @@ impl KubepodsTree {
 
     /// All cgroups, ancestors before descendants.
     #[must_use]
-    pub fn by_depth(&self) -> Vec<Arc<Cgroup>> {
+    pub fn by_depth(&self) -> Vec<Arc<TreeCgroup>> {
         self.lock().entries().by_depth()
     }
 
     /// The cgroup with this inode.
     #[must_use]
-    pub fn by_inode(&self, inode: u64) -> Option<Arc<Cgroup>> {
+    pub fn by_inode(&self, inode: u64) -> Option<Arc<TreeCgroup>> {
         self.lock().entries().by_inode(inode)
     }
 
@@ -90,7 +90,7 @@ impl KubepodsTree {
         self.lock().watch_error().is_none()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TreeState> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
             state.rebuild();
@@ -142,7 +142,11 @@ impl Subscription {
         self.apply(changes, |state| state.remove_if_gone(id))
     }
 
-    fn apply<T>(&mut self, changes: &mut Vec<Change>, apply: impl FnOnce(&mut State) -> T) -> T {
+    fn apply<T>(
+        &mut self,
+        changes: &mut Vec<Change>,
+        apply: impl FnOnce(&mut TreeState) -> T,
+    ) -> T {
         let mut state = self.tree.lock();
         let result = apply(&mut state);
         state.hand_out(self.key, changes);

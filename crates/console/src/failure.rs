@@ -6,13 +6,13 @@ use std::process::ExitCode;
 /// Reason of an early exit.
 #[derive(Debug)]
 pub struct Failure {
-    status: Status,
+    status: SysexitsCode,
     text: String,
 }
 
 /// Exit statuses of sysexits.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Status {
+enum SysexitsCode {
     /// 64: a wrong flag, environment variable or configuration file.
     Config = 64,
     /// 69: something required is unavailable: a port in use, a running agent that does not answer.
@@ -27,25 +27,25 @@ impl Failure {
     /// A wrong flag, environment variable or configuration file.
     #[must_use]
     pub fn config(text: String) -> Self {
-        Self { status: Status::Config, text }
+        Self { status: SysexitsCode::Config, text }
     }
 
     /// Something required that is not available: a port, or a running agent.
     #[must_use]
     pub fn unavailable(text: String) -> Self {
-        Self { status: Status::Unavailable, text }
+        Self { status: SysexitsCode::Unavailable, text }
     }
 
     /// A node without a requirement, such as a cgroup hierarchy.
     #[must_use]
     pub fn node(text: String) -> Self {
-        Self { status: Status::Node, text }
+        Self { status: SysexitsCode::Node, text }
     }
 
     /// An internal failure.
     #[must_use]
     pub fn internal(error: &anyhow::Error) -> Self {
-        Self { status: Status::Internal, text: format!("{error:#}") }
+        Self { status: SysexitsCode::Internal, text: format!("{error:#}") }
     }
 
     /// The same failure with another text.

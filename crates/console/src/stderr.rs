@@ -34,12 +34,12 @@ enum Item {
 /// Queue of lines to be written.
 struct Queue {
     items: SyncSender<Item>,
-    state: Arc<State>,
+    state: Arc<WriterState>,
 }
 
 /// State shared with the writing thread.
 #[derive(Default)]
-struct State {
+struct WriterState {
     /// Lines lost since the last report.
     lost: AtomicU64,
     /// Whether the thread is inside a write.
@@ -162,7 +162,7 @@ fn queue() -> Option<&'static Queue> {
     QUEUE.get_or_init(start).as_ref()
 }
 
-fn write_all(items: &Receiver<Item>, state: &State, out: &mut impl Write) {
+fn write_all(items: &Receiver<Item>, state: &WriterState, out: &mut impl Write) {
     let mut held: Option<Vec<Vec<u8>>> = None;
     let mut write = |line: &[u8]| {
         state.writing.store(true, Ordering::Relaxed);
@@ -191,6 +191,7 @@ fn write_all(items: &Receiver<Item>, state: &State, out: &mut impl Write) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::MemoryLog;
 
     #[test]
     fn lines_without_room_are_dropped_and_counted() {
@@ -215,32 +216,18 @@ mod tests {
         queue.items.send(Item::Hold(true)).unwrap();
         queue.put(b"during\n");
         let state = Arc::clone(&queue.state);
-        let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let log = MemoryLog::default();
         let writer = {
-            let mut out = Shared(Arc::clone(&written));
+            let mut out = log.clone();
             std::thread::spawn(move || write_all(&items, &state, &mut out))
         };
         queue.flush();
-        assert_eq!(written.lock().unwrap().as_slice(), b"before\n");
+        assert_eq!(log.text(), "before\n");
         queue.items.send(Item::Hold(false)).unwrap();
         queue.put(b"after\n");
         drop(queue);
         writer.join().unwrap();
-        assert_eq!(written.lock().unwrap().as_slice(), b"before\nduring\nafter\n");
-    }
-
-    /// A writer whose output can be read meanwhile.
-    struct Shared(Arc<std::sync::Mutex<Vec<u8>>>);
-
-    impl Write for Shared {
-        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(line);
-            Ok(line.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+        assert_eq!(log.text(), "before\nduring\nafter\n");
     }
 
     #[test]
@@ -249,7 +236,7 @@ mod tests {
         (0..3).for_each(|_| queue.put(b"line\n"));
         drop(queue);
         // An empty slice accepts no bytes.
-        write_all(&items, &State::default(), &mut &mut [][..]);
+        write_all(&items, &WriterState::default(), &mut &mut [][..]);
     }
 
     #[test]

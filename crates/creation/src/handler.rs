@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
-use nri::{Creation, Events, Handler};
+use nri::{Creation, EventMask, Handler};
 use pod_sources::RuntimeSource;
 use yielding::Resizes;
 
@@ -56,8 +56,8 @@ impl Creations {
 }
 
 impl Handler for Creations {
-    fn events(&self) -> Events {
-        Events::of(&[
+    fn events(&self) -> EventMask {
+        EventMask::of(&[
             Event::RunPodSandbox,
             Event::RemovePodSandbox,
             Event::CreateContainer,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kernel_text::CpuSet;
 use kubepods::model::Resources;
 use kubepods::path::QosClass;
-use kubepods::wire::{Annotations, Metadata, Status, WirePod};
+use kubepods::wire::{Annotations, Metadata, WirePod, WireStatus};
 use nri::api::{Container, LinuxResources, PodSandbox};
 use pod_sources::{CreatedContainer, Sandbox};
 
@@ -59,7 +59,7 @@ pub(crate) fn sandbox_of(pod: &PodSandbox) -> Sandbox {
     };
     let class = linux.and_then(|linux| qos_class(&linux.cgroup_parent));
     let qos_class = class.map(|class| class.as_str().into());
-    let status = Status { qos_class, ..Status::default() };
+    let status = WireStatus { qos_class, ..WireStatus::default() };
     Sandbox {
         id: pod.id.clone(),
         pod: WirePod { metadata, status, ..WirePod::default() },

@@ -1,6 +1,6 @@
 //! `cpuwarden demo`, without the agent that it runs: a node on any machine, removed afterwards.
 //!
-//! [`Stage`] is real cgroups with real workloads; [`Kubelet`] names its pods; [`Table`] and
+//! [`Stage`] is real cgroups with real workloads; [`Kubelet`] names its pods; [`DemoTable`] and
 //! [`DemoView`] show what the agent measured; [`show_recorded`] plays a recording where the stage
 //! cannot be built. Only `real` and `tree` create cgroups, all below the demo's own root cgroup;
 //! all other parts only read. The image has none of this.
@@ -22,7 +22,7 @@ pub use self::kubelet::Kubelet;
 pub use args::{DemoArgs, DemoOutput};
 pub use recorded::show_recorded;
 pub use stage::Stage;
-pub use table::{Table, follow};
+pub use table::{DemoTable, follow};
 pub use testkit::Workload;
 pub use view::DemoView;
 pub use workload::run as run_workload;

@@ -30,7 +30,7 @@ type Key = (String, String, Option<String>);
 
 /// All rows with their counters.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct DemoTable {
     rows: BTreeMap<Key, Row>,
     taken: Option<SystemTime>,
 }
@@ -72,7 +72,7 @@ struct Rates {
     ancestor: f64,
 }
 
-impl Table {
+impl DemoTable {
     /// Columns of numbers.
     pub(crate) const NUMBERS: Range<usize> = 2..8;
 
@@ -148,7 +148,7 @@ impl Table {
 }
 
 /// Adds every snapshot to the table, until the task is aborted.
-pub async fn follow(published: Published<NodeSnapshot>, table: Arc<Mutex<Table>>) {
+pub async fn follow(published: Published<NodeSnapshot>, table: Arc<Mutex<DemoTable>>) {
     let mut seen = 0;
     loop {
         let snapshot = published.latest();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn idle_time_lowers_only_the_throttled_share_of_time() {
-        let mut table = Table::default();
+        let mut table = DemoTable::default();
         // Three active periods in each of ten seconds, one of them throttled, and two in the last
         // second.
         (0..10).for_each(|second| table.observe(&at(second, 3 * second, second)));

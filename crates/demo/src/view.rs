@@ -10,7 +10,7 @@ use pod_sources::Pods;
 use serde_json::json;
 use top::{Update, advice, columns};
 
-use crate::table::{LEGEND, Table};
+use crate::table::{DemoTable, LEGEND};
 use crate::{DemoArgs, DemoOutput, Stage};
 
 /// Maximum width of the single table.
@@ -64,7 +64,7 @@ impl DemoView {
     ///
     /// # Errors
     /// The table has no JSON form.
-    pub fn print(&self, table: &Table, output: DemoOutput) -> Result<(), Failure> {
+    pub fn print(&self, table: &DemoTable, output: DemoOutput) -> Result<(), Failure> {
         let Self { stage, metrics, advise, .. } = self;
         let text = match output {
             DemoOutput::Json => {
@@ -80,7 +80,7 @@ impl DemoView {
                 let head = head.iter().map(|line| table::wrap(line, width));
                 let legend = LEGEND.lines().map(|line| table::wrap(line, width));
                 let (head, legend): (String, String) = (head.collect(), legend.collect());
-                let table = table::render_within(&table.cells(), Table::NUMBERS, width);
+                let table = table::render_within(&table.cells(), DemoTable::NUMBERS, width);
                 format!("{head}\n{table}\n{legend}\n")
             }
         };

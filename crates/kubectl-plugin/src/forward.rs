@@ -43,13 +43,13 @@ impl Forward {
             loop {
                 thread::sleep(LOOK);
                 match process.state() {
-                    State::Running => {}
+                    ForwardState::Running => {}
                     // Until it succeeds: the view says meanwhile that the agent does not answer.
-                    State::Ended => {
+                    ForwardState::Ended => {
                         let _ = find(&kubectl)
                             .and_then(|agent| process.start(&kubectl, &agent, Some(port)));
                     }
-                    State::Dropped => return,
+                    ForwardState::Dropped => return,
                 }
             }
         });
@@ -65,21 +65,21 @@ impl Forward {
 impl Drop for Forward {
     fn drop(&mut self) {
         let mut child = self.process.lock();
-        if let Slot::Started(child) = &mut *child {
+        if let ForwardSlot::Started(child) = &mut *child {
             let _ = child.kill();
             let _ = child.wait();
         }
-        *child = Slot::Dropped;
+        *child = ForwardSlot::Dropped;
     }
 }
 
 /// The process of a forwarded port. Behind a lock, so that a process that starts while the value is
 /// dropped does not stay.
 #[derive(Debug, Default)]
-struct Process(Mutex<Slot>);
+struct Process(Mutex<ForwardSlot>);
 
 #[derive(Debug, Default)]
-enum Slot {
+enum ForwardSlot {
     #[default]
     Empty,
     Started(Child),
@@ -87,24 +87,24 @@ enum Slot {
 }
 
 /// State of the process.
-enum State {
+enum ForwardState {
     Running,
     Ended,
     Dropped,
 }
 
 impl Process {
-    fn lock(&self) -> MutexGuard<'_, Slot> {
+    fn lock(&self) -> MutexGuard<'_, ForwardSlot> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> ForwardState {
         match &mut *self.lock() {
-            Slot::Dropped => State::Dropped,
-            Slot::Empty => State::Ended,
-            Slot::Started(child) => match child.try_wait() {
-                Ok(None) => State::Running,
-                _ => State::Ended,
+            ForwardSlot::Dropped => ForwardState::Dropped,
+            ForwardSlot::Empty => ForwardState::Ended,
+            ForwardSlot::Started(child) => match child.try_wait() {
+                Ok(None) => ForwardState::Running,
+                _ => ForwardState::Ended,
             },
         }
     }
@@ -125,16 +125,16 @@ impl Process {
         let mut command = kubectl.command(&arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut slot = self.lock();
-        if matches!(*slot, Slot::Dropped) {
+        if matches!(*slot, ForwardSlot::Dropped) {
             return Err(failed(&arguments, b"not needed any more"));
         }
         let mut child = command.spawn().map_err(|error| kubectl.not_started(error))?;
         let (lines, mut stderr) = (child.stdout.take().map(BufReader::new), child.stderr.take());
-        *slot = Slot::Started(child);
+        *slot = ForwardSlot::Started(child);
         drop(slot);
         let Some((address, mut lines)) = lines.and_then(address) else {
             let mut errors = Vec::new();
-            if let Slot::Started(child) = &mut *self.lock() {
+            if let ForwardSlot::Started(child) = &mut *self.lock() {
                 let _ = child.kill();
                 let _ = stderr.take().map(|mut stderr| stderr.read_to_end(&mut errors));
                 let _ = child.wait();
@@ -205,7 +205,7 @@ mod tests {
         let forward = forward.unwrap();
         assert_eq!(forward.address(), "127.0.0.1:40011".parse().unwrap());
         let id = match &*forward.process.lock() {
-            Slot::Started(child) => child.id(),
+            ForwardSlot::Started(child) => child.id(),
             slot => panic!("{slot:?}"),
         };
         let process = PathBuf::from(format!("/proc/{id}"));
@@ -231,9 +231,9 @@ mod tests {
         let ports: Vec<_> = calls.lines().map(|call| call.split(' ').next_back()).collect();
         assert_eq!(ports, [Some(":9753"), Some("40011:9753")], "{calls}");
         let process = Arc::clone(&forward.process);
-        assert!(matches!(process.state(), State::Running));
+        assert!(matches!(process.state(), ForwardState::Running));
         drop(forward);
-        assert!(matches!(process.state(), State::Dropped));
+        assert!(matches!(process.state(), ForwardState::Dropped));
     }
 
     #[test]

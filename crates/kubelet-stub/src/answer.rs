@@ -17,15 +17,15 @@ use rustls::ServerConfig;
 
 use crate::fault::Fault;
 use crate::serve::{Body, Peer, VerifiedCertificate};
-use crate::state::State;
+use crate::state::KubeletState;
 
 /// Port 10250: TLS, tokens, authorization.
 #[derive(Debug)]
-pub(crate) struct Secure(pub(crate) Arc<State>);
+pub(crate) struct Secure(pub(crate) Arc<KubeletState>);
 
 /// Port 10255: readable without authorization.
 #[derive(Debug)]
-pub(crate) struct ReadOnly(pub(crate) Arc<State>);
+pub(crate) struct ReadOnly(pub(crate) Arc<KubeletState>);
 
 impl Peer for Secure {
     fn tls(&self) -> Option<Arc<ServerConfig>> {
@@ -49,7 +49,7 @@ impl Peer for ReadOnly {
 }
 
 async fn answer(
-    state: &State,
+    state: &KubeletState,
     request: &Request<Incoming>,
     refusal: Option<Response<Body>>,
 ) -> Response<Body> {
@@ -62,7 +62,7 @@ async fn answer(
     response
 }
 
-async fn route(state: &State, path: &str) -> Response<Body> {
+async fn route(state: &KubeletState, path: &str) -> Response<Body> {
     match path {
         "/pods" | "/pods/" => pods(state).await,
         "/healthz" => plain(StatusCode::OK, "ok"),
@@ -71,7 +71,7 @@ async fn route(state: &State, path: &str) -> Response<Body> {
     }
 }
 
-fn refuse(state: &State, request: &Request<Incoming>) -> Option<Response<Body>> {
+fn refuse(state: &KubeletState, request: &Request<Incoming>) -> Option<Response<Body>> {
     state.rotate_if_ordered();
     let token = request
         .headers()
@@ -102,7 +102,7 @@ fn subresources(path: &str, fine_grained: bool) -> Vec<&'static str> {
     fine.filter(|_| fine_grained).into_iter().chain(["proxy"]).collect()
 }
 
-async fn pods(state: &State) -> Response<Body> {
+async fn pods(state: &KubeletState) -> Response<Body> {
     let pods = Bytes::clone(&state.pods.load());
     match **state.fault.load() {
         None => json(pods),

@@ -21,10 +21,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::answer::{json as json_body, plain, streamed};
-use crate::events::{Events, failure};
+use crate::events::{EventStore, failure};
 use crate::log::Log;
 use crate::pki::{Authority, CertificateKind};
-use crate::reviews::Readers;
+use crate::reviews::TokenHolders;
 use crate::serve::{Body, Peer, Port};
 use crate::{StubError, replace};
 
@@ -33,14 +33,14 @@ const TOKEN: &str = "apiserver-stub-token";
 /// A running API server, stopped on drop.
 #[derive(Debug)]
 pub struct ApiServerStub {
-    state: Arc<State>,
+    state: Arc<ApiServerState>,
     port: Port<ApiServer>,
     directory: PathBuf,
     _stop: DropGuard,
 }
 
 #[derive(Debug)]
-struct State {
+struct ApiServerState {
     tls: Arc<ServerConfig>,
     log: Log,
     cluster: Mutex<Cluster>,
@@ -60,8 +60,8 @@ struct Cluster {
     throttle: (usize, u32),
     /// Number of further watches that begin with 410.
     gone: usize,
-    readers: Readers,
-    events: Events,
+    readers: TokenHolders,
+    events: EventStore,
     /// Accepted patches of the status of nodes.
     node_patches: Vec<Value>,
     are_node_patches_forbidden: bool,
@@ -77,7 +77,7 @@ impl ApiServerStub {
         let authority = Authority::new("127.0.0.1")?;
         let tls = authority.issue(CertificateKind::Valid)?;
         let cluster = Mutex::new(Cluster { version: 100, ..Cluster::default() });
-        let state = Arc::new(State { tls: tls.tls, log: Log::default(), cluster });
+        let state = Arc::new(ApiServerState { tls: tls.tls, log: Log::default(), cluster });
         let stop = CancellationToken::new();
         let port = Port::open(ApiServer(Arc::clone(&state)), stop.clone()).await?;
         let stub = Self { state, port, directory: directory.to_owned(), _stop: stop.drop_guard() };
@@ -211,7 +211,7 @@ impl ApiServerStub {
     }
 }
 
-impl State {
+impl ApiServerState {
     fn cluster(&self) -> MutexGuard<'_, Cluster> {
         self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -253,7 +253,7 @@ fn gone() -> Value {
 }
 
 #[derive(Debug)]
-struct ApiServer(Arc<State>);
+struct ApiServer(Arc<ApiServerState>);
 
 impl Peer for ApiServer {
     fn tls(&self) -> Option<Arc<ServerConfig>> {

@@ -12,7 +12,7 @@ const GROUP: &str = "/apis/events.k8s.io/v1/namespaces/";
 
 /// The events of the cluster, by namespace and name.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct EventStore {
     taken: BTreeMap<(String, String), Value>,
     /// Keys in order of creation.
     order: Vec<(String, String)>,
@@ -20,7 +20,7 @@ pub(crate) struct Events {
     pub(crate) forbidden: bool,
 }
 
-impl Events {
+impl EventStore {
     /// All events, oldest first.
     pub(crate) fn list(&self) -> Vec<Value> {
         self.order.iter().filter_map(|key| self.taken.get(key)).cloned().collect()

@@ -35,7 +35,7 @@ pub use state::Grant;
 use answer::{ReadOnly, Secure};
 use pki::Authority;
 use serve::Port;
-use state::State;
+use state::KubeletState;
 
 /// Configuration of a stub.
 #[derive(Debug, Clone)]
@@ -88,7 +88,7 @@ pub enum StubError {
 /// A running stub, stopped on drop.
 #[derive(Debug)]
 pub struct KubeletStub {
-    state: Arc<State>,
+    state: Arc<KubeletState>,
     secure: Port<Secure>,
     read_only: Option<Port<ReadOnly>>,
     directory: PathBuf,
@@ -104,7 +104,8 @@ impl KubeletStub {
     pub async fn start(config: StubConfig) -> Result<Self, StubError> {
         let authority = Authority::new(&config.node_name)?;
         let certificate = authority.issue(CertificateKind::Valid)?;
-        let state = Arc::new(State::new(config.node_name, authority, certificate, config.pods));
+        let state =
+            Arc::new(KubeletState::new(config.node_name, authority, certificate, config.pods));
         let stop = CancellationToken::new();
         let secure = Port::open(Secure(Arc::clone(&state)), stop.clone()).await?;
         let read_only = if config.read_only_port {

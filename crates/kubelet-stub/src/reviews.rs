@@ -10,7 +10,7 @@ use crate::serve::Body;
 
 /// The holder of a token.
 #[derive(Debug, Clone)]
-struct Reader {
+struct TokenHolder {
     user: String,
     /// Paths that this user may get.
     paths: Vec<String>,
@@ -18,14 +18,14 @@ struct Reader {
 
 /// All users known to the API server.
 #[derive(Debug, Default)]
-pub(crate) struct Readers {
-    by_token: BTreeMap<String, Reader>,
+pub(crate) struct TokenHolders {
+    by_token: BTreeMap<String, TokenHolder>,
 }
 
-impl Readers {
+impl TokenHolders {
     pub(crate) fn insert(&mut self, token: &str, user: &str, paths: &[&str]) {
         let paths = paths.iter().map(ToString::to_string).collect();
-        self.by_token.insert(token.to_owned(), Reader { user: user.to_owned(), paths });
+        self.by_token.insert(token.to_owned(), TokenHolder { user: user.to_owned(), paths });
     }
 
     /// Answers a review, given the path it was posted to.
@@ -45,9 +45,9 @@ impl Readers {
 
     fn token_status(&self, spec: &Value) -> Value {
         match spec["token"].as_str().and_then(|token| self.by_token.get(token)) {
-            Some(reader) => json!({
+            Some(holder) => json!({
                 "authenticated": true,
-                "user": {"username": reader.user, "groups": ["system:authenticated"]},
+                "user": {"username": holder.user, "groups": ["system:authenticated"]},
             }),
             None => json!({"error": "token is not known"}),
         }
@@ -55,10 +55,10 @@ impl Readers {
 
     fn access_status(&self, spec: &Value) -> Value {
         let asked = &spec["nonResourceAttributes"];
-        let is_allowed = |reader: &Reader| {
-            Some(reader.user.as_str()) == spec["user"].as_str()
+        let is_allowed = |holder: &TokenHolder| {
+            Some(holder.user.as_str()) == spec["user"].as_str()
                 && asked["verb"] == "get"
-                && reader.paths.iter().any(|path| asked["path"] == path.as_str())
+                && holder.paths.iter().any(|path| asked["path"] == path.as_str())
         };
         json!({"allowed": self.by_token.values().any(is_allowed)})
     }

@@ -27,7 +27,7 @@ impl Grant {
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct KubeletState {
     pub(crate) node_name: String,
     pub(crate) pods: ArcSwap<Bytes>,
     pub(crate) fault: ArcSwap<Option<Fault>>,
@@ -43,7 +43,7 @@ pub(crate) struct State {
     token_number: AtomicU64,
 }
 
-impl State {
+impl KubeletState {
     pub(crate) fn new(
         node_name: String,
         authority: Authority,

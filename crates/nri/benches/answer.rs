@@ -19,7 +19,7 @@ use nri::api::{
     Container, ContainerUpdate, CreateContainerRequest, CreateContainerResponse, Mount, PodSandbox,
     SynchronizeRequest, SynchronizeResponse,
 };
-use nri::{Creation, Events, Handler, Plugin, Stop};
+use nri::{Creation, EventMask, Handler, Plugin, Stop};
 use runtime::Runtime;
 
 const CREATIONS: usize = 10_000;
@@ -32,8 +32,8 @@ struct Adjust {
 }
 
 impl Handler for Adjust {
-    fn events(&self) -> Events {
-        Events::LIFECYCLE
+    fn events(&self) -> EventMask {
+        EventMask::LIFECYCLE
     }
 
     fn synchronize(&mut self, _: Vec<PodSandbox>, known: Vec<Container>) -> Vec<ContainerUpdate> {

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use nri::api::{Container, ContainerUpdate, Event, LinuxResources, PodSandbox};
-use nri::{Creation, Error, Events, Handler, Plugin, Runtime, Stop};
+use nri::{Creation, Error, EventMask, Handler, Plugin, Runtime, Stop};
 
 /// The known containers.
 struct Adjust {
@@ -19,8 +19,8 @@ struct Adjust {
 }
 
 impl Handler for Adjust {
-    fn events(&self) -> Events {
-        Events::LIFECYCLE
+    fn events(&self) -> EventMask {
+        EventMask::LIFECYCLE
     }
 
     fn configured(&mut self, _runtime: &Runtime) {

@@ -13,7 +13,7 @@ use crate::api::{
     SynchronizeRequest, SynchronizeResponse, UpdateContainerRequest, UpdateContainerResponse,
     UpdatePodSandboxRequest, ValidateContainerAdjustmentRequest,
 };
-use crate::events::{Events, Runtime};
+use crate::events::{EventMask, Runtime};
 use crate::handler::Handler;
 
 /// Maximum length of all chunks of one synchronization, bytes.
@@ -126,7 +126,7 @@ pub(crate) type Answer = Result<Vec<u8>, Fault>;
 #[derive(Debug)]
 pub(crate) struct Dispatcher<H> {
     handler: H,
-    wanted: Events,
+    wanted: EventMask,
     chunks: Chunks,
 }
 
@@ -160,7 +160,7 @@ impl Chunks {
 }
 
 impl<H: Handler> Dispatcher<H> {
-    pub(crate) fn new(handler: H, wanted: Events) -> Self {
+    pub(crate) fn new(handler: H, wanted: EventMask) -> Self {
         Self { handler, wanted, chunks: Chunks::default() }
     }
 
@@ -315,13 +315,13 @@ mod tests {
     struct Silent;
 
     impl Handler for Silent {
-        fn events(&self) -> Events {
-            Events::LIFECYCLE
+        fn events(&self) -> EventMask {
+            EventMask::LIFECYCLE
         }
     }
 
     fn dispatcher() -> Dispatcher<Silent> {
-        let all = Events::LIFECYCLE.with(Event::ValidateContainerAdjustment);
+        let all = EventMask::LIFECYCLE.with(Event::ValidateContainerAdjustment);
         Dispatcher::new(Silent, all)
     }
 

@@ -6,9 +6,9 @@ use crate::api::{ConfigureRequest, Event};
 
 /// Set of events.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Events(i32);
+pub struct EventMask(i32);
 
-impl Events {
+impl EventMask {
     /// No event.
     pub const NONE: Self = Self(0);
 
@@ -54,7 +54,7 @@ impl Events {
     }
 }
 
-impl fmt::Debug for Events {
+impl fmt::Debug for EventMask {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = (0..Event::Last as i32).filter_map(|number| Event::try_from(number).ok());
         out.debug_set().entries(events.filter(|&event| self.contains(event))).finish()
@@ -162,23 +162,23 @@ mod tests {
 
     #[test]
     fn events_have_the_bits_of_the_api() {
-        assert_eq!(Events::of(&[Event::RunPodSandbox]).0, 1);
-        assert_eq!(Events::of(&[Event::CreateContainer, Event::UpdateContainer]).0, 0x88);
-        assert_eq!(Events::of(&[Event::ValidateContainerAdjustment]).0, 1 << 13);
-        assert_eq!(Events::of(&[Event::Unknown, Event::Last]), Events::NONE);
-        assert_eq!(Events::SINCE_0_10.0, 0x3fff);
-        assert_eq!(Events::LIFECYCLE.0, 0x1fff);
-        let all = Events::LIFECYCLE.with(Event::ValidateContainerAdjustment);
-        assert_eq!(all, Events::SINCE_0_10);
-        assert_eq!(Events::BEFORE_0_10.0, 0x7ff);
-        let events = Events::of(&[Event::StopContainer, Event::CreateContainer]);
+        assert_eq!(EventMask::of(&[Event::RunPodSandbox]).0, 1);
+        assert_eq!(EventMask::of(&[Event::CreateContainer, Event::UpdateContainer]).0, 0x88);
+        assert_eq!(EventMask::of(&[Event::ValidateContainerAdjustment]).0, 1 << 13);
+        assert_eq!(EventMask::of(&[Event::Unknown, Event::Last]), EventMask::NONE);
+        assert_eq!(EventMask::SINCE_0_10.0, 0x3fff);
+        assert_eq!(EventMask::LIFECYCLE.0, 0x1fff);
+        let all = EventMask::LIFECYCLE.with(Event::ValidateContainerAdjustment);
+        assert_eq!(all, EventMask::SINCE_0_10);
+        assert_eq!(EventMask::BEFORE_0_10.0, 0x7ff);
+        let events = EventMask::of(&[Event::StopContainer, Event::CreateContainer]);
         assert_eq!(format!("{events:?}"), "{CreateContainer, StopContainer}");
     }
 
     #[test]
     fn runtimes_are_asked_only_for_events_that_they_know() {
         let subscription = |name, version, nri_version| {
-            Events::SINCE_0_10.subscription(&runtime(name, version, nri_version), false)
+            EventMask::SINCE_0_10.subscription(&runtime(name, version, nri_version), false)
         };
         let new = [
             ("containerd", "v2.2.0", ""),
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(subscription(name, version, nri_version), 0x3fff, "{name} {version}");
         }
         let new = runtime("cri-o", "1.34.0", "");
-        assert_eq!(Events::SINCE_0_10.subscription(&new, true), 0x7ff);
+        assert_eq!(EventMask::SINCE_0_10.subscription(&new, true), 0x7ff);
         let old = [
             ("containerd", "v1.7.27", ""),
             ("containerd", "v2.1.5", ""),
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_subscription_is_never_empty_because_that_means_all_events() {
         let old = runtime("containerd", "v1.7.27", "");
-        assert_eq!(Events::of(&[Event::UpdatePodSandbox]).subscription(&old, false), 1 << 2);
-        assert_eq!(Events::NONE.subscription(&old, false), 1 << 2);
+        assert_eq!(EventMask::of(&[Event::UpdatePodSandbox]).subscription(&old, false), 1 << 2);
+        assert_eq!(EventMask::NONE.subscription(&old, false), 1 << 2);
     }
 }

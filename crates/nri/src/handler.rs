@@ -4,7 +4,7 @@ use crate::api::{
     Container, ContainerAdjustment, ContainerUpdate, Event, KeyValue, LinuxContainerAdjustment,
     LinuxCpu, LinuxResources, PodSandbox, ValidateContainerAdjustmentRequest,
 };
-use crate::events::{Events, Runtime};
+use crate::events::{EventMask, Runtime};
 
 /// A plugin's decisions. Calls come one at a time, on a thread of their own.
 ///
@@ -17,7 +17,7 @@ use crate::events::{Events, Runtime};
 /// No call can return an error, because an error would fail the container.
 pub trait Handler: Send + 'static {
     /// Events to subscribe to; asked once. Events that the runtime does not know are left out.
-    fn events(&self) -> Events;
+    fn events(&self) -> EventMask;
 
     /// Called on every connection before [`Handler::synchronize`].
     fn configured(&mut self, _runtime: &Runtime) {}
@@ -71,7 +71,7 @@ pub trait Handler: Send + 'static {
 
     /// The adjustment of a container by all plugins, with the plugin that owns each value. It is
     /// always accepted. The runtime fails the container when the plugin is lost during this call,
-    /// so [`Events::LIFECYCLE`] does not have it.
+    /// so [`EventMask::LIFECYCLE`] does not have it.
     fn validate(&mut self, _request: ValidateContainerAdjustmentRequest) {}
 
     /// Any other event. `container` is absent for events of pods.

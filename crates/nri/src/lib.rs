@@ -56,7 +56,7 @@ mod worker;
 
 pub use dispatch::Fault;
 pub use error::{Error, WireError};
-pub use events::{Events, Runtime};
+pub use events::{EventMask, Runtime};
 pub use handler::{Creation, Handler};
 pub use plugin::{DEFAULT_SOCKET, Plugin, PluginReport};
 pub use stop::Stop;

@@ -13,7 +13,7 @@ use crate::dispatch::{Dispatcher, Fault, Job};
 use crate::error::Error;
 use crate::events::Runtime;
 use crate::handler::Handler;
-use crate::session::{Session, Settings};
+use crate::session::{PluginSettings, Session};
 use crate::stop::{STOP_INTERVAL, Stop};
 use crate::worker::Worker;
 
@@ -76,7 +76,7 @@ impl fmt::Display for PluginReport<'_> {
 /// A plugin: a name, a place among the runtime's plugins, and a handler.
 #[derive(Debug)]
 pub struct Plugin<H> {
-    settings: Settings,
+    settings: PluginSettings,
     socket: PathBuf,
     handler: H,
 }
@@ -95,7 +95,7 @@ impl<H: Handler> Plugin<H> {
         if index > 99 {
             return Err(Error::Index(index));
         }
-        let settings = Settings {
+        let settings = PluginSettings {
             name: name.to_owned(),
             index: format!("{index:02}"),
             wanted: handler.events(),
@@ -187,7 +187,7 @@ impl<H: Handler> Plugin<H> {
     }
 }
 
-fn start<H: Handler>(handler: H, settings: &Settings) -> Result<Worker, Error> {
+fn start<H: Handler>(handler: H, settings: &PluginSettings) -> Result<Worker, Error> {
     Worker::start(Dispatcher::new(handler, settings.wanted)).map_err(Error::Thread)
 }
 
@@ -227,7 +227,7 @@ impl End {
 fn serve(
     stream: &UnixStream,
     worker: &mut Worker,
-    settings: &Settings,
+    settings: &PluginSettings,
     stop: &Stop,
     report: &mut dyn FnMut(PluginReport<'_>),
 ) -> End {
@@ -279,13 +279,13 @@ impl Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::Events;
+    use crate::events::EventMask;
 
     struct Silent;
 
     impl Handler for Silent {
-        fn events(&self) -> Events {
-            Events::LIFECYCLE
+        fn events(&self) -> EventMask {
+            EventMask::LIFECYCLE
         }
     }
 

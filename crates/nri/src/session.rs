@@ -10,7 +10,7 @@ use prost::Message as _;
 use crate::api::{ConfigureRequest, ConfigureResponse, FailurePolicy, RegisterPluginRequest};
 use crate::dispatch::{self, Fault, Job, Method};
 use crate::error::{Error, WireError};
-use crate::events::{Events, Runtime};
+use crate::events::{EventMask, Runtime};
 use crate::mux;
 use crate::plugin::PluginReport;
 use crate::trunk::{Incoming, Trunk};
@@ -34,11 +34,11 @@ const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Settings of a plugin.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
+pub(crate) struct PluginSettings {
     pub(crate) name: String,
     /// Two digits.
     pub(crate) index: String,
-    pub(crate) wanted: Events,
+    pub(crate) wanted: EventMask,
     pub(crate) answer_within: Duration,
     pub(crate) register_within: Duration,
     /// Whether the runtime is asked to keep the plugin after a timeout.
@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     pub(crate) oldest_events: bool,
 }
 
-impl Settings {
+impl PluginSettings {
     /// Time for the answer to a request, of which the runtime waits `timeout_nano`: at most half of
     /// that, so that the empty answer comes in time. No container waits for a synchronization, and
     /// it is much longer than any other request: it has that half in any case.
@@ -64,7 +64,7 @@ impl Settings {
 pub(crate) struct Session<'a> {
     stream: &'a UnixStream,
     worker: &'a mut Worker,
-    settings: &'a Settings,
+    settings: &'a PluginSettings,
     report: &'a mut dyn FnMut(PluginReport<'_>),
     trunk: Trunk,
     /// The runtime, once it has configured the plugin.
@@ -77,7 +77,7 @@ impl<'a> Session<'a> {
     pub(crate) fn new(
         stream: &'a UnixStream,
         worker: &'a mut Worker,
-        settings: &'a Settings,
+        settings: &'a PluginSettings,
         report: &'a mut dyn FnMut(PluginReport<'_>),
     ) -> Self {
         let trunk = Trunk::default();
@@ -289,10 +289,10 @@ mod tests {
 
     #[test]
     fn an_answer_has_at_most_half_of_the_runtimes_time() {
-        let settings = Settings {
+        let settings = PluginSettings {
             name: String::new(),
             index: String::new(),
-            wanted: Events::LIFECYCLE,
+            wanted: EventMask::LIFECYCLE,
             answer_within: Duration::from_millis(500),
             register_within: Duration::from_secs(30),
             keep_connected: false,

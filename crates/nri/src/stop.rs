@@ -12,17 +12,17 @@ pub(crate) const STOP_INTERVAL: Duration = Duration::from_millis(100);
 /// Handle that ends [`Plugin::run`](crate::Plugin::run). Clones stop the same plugin.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStop>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedStop {
+    state: Mutex<StopState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StopState {
     stopped: bool,
     /// The connection, which a stop shuts down.
     stream: Option<UnixStream>,
@@ -80,7 +80,7 @@ impl Stop {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StopState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kernel_text::CpuSet;
-use placement::{Current, Kubelet, Node, Plan, PlanError, Pod, Profiles, Settings, plan};
+use placement::{Current, Kubelet, Node, PlacementSettings, Plan, PlanError, Pod, Profiles, plan};
 
 use crate::{Machine, PinnerConfig};
 
@@ -11,7 +11,7 @@ use crate::{Machine, PinnerConfig};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) reserved: CpuSet,
-    pub(crate) settings: Settings,
+    pub(crate) settings: PlacementSettings,
     pub(crate) profiles: Profiles,
 }
 

@@ -17,7 +17,7 @@ const FILE: CheckedFile = CheckedFile {
 };
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Status {
+struct WrittenStatus {
     /// An agent of an earlier boot cannot have removed its file.
     boot_id: Option<String>,
     not_in_effect: String,
@@ -32,8 +32,9 @@ struct Status {
 /// # Errors
 /// A file that cannot be read or is damaged.
 pub fn not_in_effect(state_dir: &Path, proc_root: &Path) -> Result<Option<String>> {
-    let status = FILE.read_of_this_boot(state_dir, proc_root, |status: &Status| &status.boot_id)?;
-    let text = |Status { not_in_effect, planned, .. }| match &planned[..] {
+    let status =
+        FILE.read_of_this_boot(state_dir, proc_root, |status: &WrittenStatus| &status.boot_id)?;
+    let text = |WrittenStatus { not_in_effect, planned, .. }| match &planned[..] {
         [] => not_in_effect,
         pods => format!("{not_in_effect}; planned: {}", pods.join(", ")),
     };
@@ -56,7 +57,7 @@ pub(crate) fn write(
         return Ok(());
     }
     let (boot_id, planned) = (node::boot_id(proc_root), planned.to_vec());
-    let status = Status { boot_id, not_in_effect: reason.clone(), planned };
+    let status = WrittenStatus { boot_id, not_in_effect: reason.clone(), planned };
     FILE.write(state_dir, &status)
 }
 

@@ -13,7 +13,7 @@ use cgroup_tree::{
 use cgroupfs::Hierarchy;
 use cgroupfs::cpuset::{Cpuset, CpusetFiles};
 use kernel_text::{CgroupVersion, CpuSet};
-use placement::{Cgroup, PodCgroups, Uid};
+use placement::{CpusetCgroup, PodCgroups, Uid};
 
 use crate::{Error, Result};
 
@@ -156,7 +156,7 @@ impl PodTree {
         self.changes = changes;
     }
 
-    fn add(&mut self, cgroup: &cgroup_tree::Cgroup) {
+    fn add(&mut self, cgroup: &cgroup_tree::TreeCgroup) {
         if cgroup.role == Role::Above {
             return;
         }
@@ -356,5 +356,5 @@ fn add(pods: &mut Vec<PodCgroups>, uid: &Uid, path: &Path, cpuset: Cpuset, ours:
         .skip(1)
         .find_map(|above| cgroups.iter().position(|cgroup| cgroup.path == above));
     let Cpuset { configured, effective } = cpuset;
-    cgroups.push(Cgroup { path: path.to_owned(), parent, configured, effective, ours });
+    cgroups.push(CpusetCgroup { path: path.to_owned(), parent, configured, effective, ours });
 }

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use cgroup_tree::{Change, Interests, KubepodsTree, PathIndex, TreeOptions};
 use cgroupfs::Hierarchy;
-use kernel_text::{CgroupVersion, CpuSet, WeightRule};
+use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use pinning::{
     DrainConfig, DrainOutcome, Drained, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig,
     PinningStatus, Round, Scope,
 };
-use placement::{CpuQos, Profile, Profiles, Reason, Selector, Settings};
+use placement::{CpuQos, PlacementSettings, Profile, Profiles, Reason, Selector};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 use state_dir::{PinningCheckpoint, WrittenCgroup};
 use testkit::NoNames;
@@ -103,7 +103,7 @@ impl Files {
             reconcile_interval: Duration::MAX,
             descriptors: 1000,
             reserved: CpuSet::new(),
-            settings: Settings::default(),
+            settings: PlacementSettings::default(),
             profiles,
             admission: None,
         }
@@ -368,7 +368,6 @@ impl Users {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::MAX,
             descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: WeightRule::default(),
         };
         let now = Instant::now();
         let mut paths = PathIndex::new(mount, Some(Arc::clone(&tree)));

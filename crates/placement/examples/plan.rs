@@ -4,8 +4,8 @@
 
 use kernel_text::CpuSet;
 use placement::{
-    Current, Grid, Kubelet, Node, Numbering, PlanError, Pod, Profiles, QOS_CLASS_LABEL, Settings,
-    plan,
+    Current, Grid, Kubelet, Node, Numbering, PlacementSettings, PlanError, Pod, Profiles,
+    QOS_CLASS_LABEL, plan,
 };
 
 fn main() -> Result<(), PlanError> {
@@ -22,7 +22,7 @@ fn main() -> Result<(), PlanError> {
         allowed: topology.online(),
         reserved: &CpuSet::from_iter([0, 8]),
         kubelet: &Kubelet::default(),
-        settings: &Settings::default(),
+        settings: &PlacementSettings::default(),
     };
     let spread = r#"{"preferredCPUBindPolicy": "SpreadByPCPUs"}"#;
     let pods = [

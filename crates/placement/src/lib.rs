@@ -17,7 +17,8 @@ mod topology;
 
 pub use best_effort::narrow;
 pub use plan::{
-    Class, Current, Holding, Kubelet, Node, Placement, Plan, PlanError, Pools, Settings, plan,
+    Class, Current, Holding, Kubelet, Node, Placement, PlacementSettings, Plan, PlanError, Pools,
+    plan,
 };
 pub use pod::{
     Authorization, AuthorizationError, CpuQos, PRIORITY_CLASS_LABEL, Pod, Profile, ProfileError,
@@ -27,8 +28,8 @@ pub use pod::{
 pub use policy::{Bind, BindPolicy, ExclusivePolicy, Exclusivity, NumaStrategy};
 pub use reason::Reason;
 pub use steps::{
-    Cgroup, CpusetHierarchy, PodCgroups, Step, StepError, Transition, drain_steps, widen_steps,
-    write_steps,
+    CpusetCgroup, CpusetHierarchy, PodCgroups, Step, StepError, Transition, drain_steps,
+    widen_steps, write_steps,
 };
 pub use take::{Hold, Request, TakeError, Taken, fits, take};
 pub use topology::{CoreKind, Cpu, Grid, Numbering, Topology, TopologyError};

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use kubepods::wire::{
-    Amount, Annotations, Condition, ContainerStatus, Metadata, OwnerReference, Spec, SpecContainer,
-    Status, Terminated, WireAmounts, WirePod, WireResources, WireState,
+    Amount, Annotations, Condition, ContainerStatus, Metadata, OwnerReference, SpecContainer,
+    Terminated, WireAmounts, WirePod, WireResources, WireSpec, WireState, WireStatus,
 };
 use serde::de::IgnoredAny;
 
@@ -55,10 +55,10 @@ fn owner(reference: core_v1::OwnerReference) -> OwnerReference {
     }
 }
 
-fn spec(spec: core_v1::PodSpec) -> Spec {
+fn spec(spec: core_v1::PodSpec) -> WireSpec {
     let ephemeral =
         spec.ephemeral_containers.into_iter().filter_map(|c| c.ephemeral_container_common);
-    Spec {
+    WireSpec {
         node_name: some(spec.node_name),
         priority: spec.priority,
         priority_class_name: some(spec.priority_class_name),
@@ -95,10 +95,10 @@ fn amounts(mut quantities: HashMap<String, core_v1::Quantity>) -> WireAmounts {
     WireAmounts { cpu: amount("cpu"), memory: amount("memory") }
 }
 
-fn status(status: core_v1::PodStatus) -> Status {
+fn status(status: core_v1::PodStatus) -> WireStatus {
     let statuses =
         |list: Vec<core_v1::ContainerStatus>| list.into_iter().map(container_status).collect();
-    Status {
+    WireStatus {
         phase: some(status.phase),
         qos_class: some(status.qos_class),
         resize: some(status.resize),

@@ -142,8 +142,8 @@ pub(crate) fn export(metrics: &BurstMetrics, report: &BurstReport) {
 
 #[cfg(test)]
 mod tests {
-    use colocation::Ineligible;
     use yielding::Why;
+    use yielding::rules::Ineligible;
 
     use super::*;
 

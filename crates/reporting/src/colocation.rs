@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{BestEffort, Colocation, ContainerName};
-use colocation::Step;
 use metrics::AgentMetrics;
 use watchdog::Part;
+use yielding::rules::Step;
 use yielding::{BestEffortReport, Mode, Report, Round, Writes};
 
 use crate::burst::{self, Bursts};
@@ -219,8 +219,8 @@ pub(crate) fn export_writes(writes: &Writes, add: impl Fn(&str, &str, u64)) {
 
 #[cfg(test)]
 mod tests {
-    use colocation::{Harm, Reason, Target, Transition};
     use yielding::Why;
+    use yielding::rules::{Harm, Reason, Target, Transition};
 
     use super::*;
 

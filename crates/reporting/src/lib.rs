@@ -10,6 +10,6 @@ mod node_condition;
 mod pinning;
 
 pub use colocation::{ColocationReporter, Show};
-pub use events::{EventSender, Events};
+pub use events::{EventSender, EventTask};
 pub use node_condition::{Measured, NodeCondition};
 pub use pinning::PinningReporter;

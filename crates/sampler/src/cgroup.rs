@@ -100,7 +100,7 @@ pub(crate) enum Naming {
 
 /// A watched cgroup.
 #[derive(Debug)]
-pub(crate) struct Cgroup {
+pub(crate) struct SampledCgroup {
     /// Path below the mount, such as `kubepods/burstable/pod…/…`.
     pub(crate) relative: Arc<str>,
     pub(crate) inode: u64,
@@ -116,7 +116,7 @@ pub(crate) struct Cgroup {
     pub(crate) series: Option<SeriesId>,
     pub(crate) files: Files,
     pub(crate) last: LastCounters,
-    pub(crate) settings: Settings,
+    pub(crate) settings: CgroupSettings,
     /// Recent activity, which decides what to read.
     pub(crate) activity: Activity,
     /// Limit and throttled time of its own and its ancestors' quotas; inherited by its children.
@@ -157,8 +157,8 @@ fn lowest(own: Limit<CpuLimit>, above: Limit<CpuLimit>) -> Limit<CpuLimit> {
     }
 }
 
-impl Cgroup {
-    pub(crate) fn new(cgroup: &cgroup_tree::Cgroup, kind: SampledKind) -> Self {
+impl SampledCgroup {
+    pub(crate) fn new(cgroup: &cgroup_tree::TreeCgroup, kind: SampledKind) -> Self {
         let naming = if kind == SampledKind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
             files: Files::new(kind.file_set()),
@@ -172,7 +172,7 @@ impl Cgroup {
             lookup: LookupSchedule::new(cgroup.found),
             series: None,
             last: LastCounters::default(),
-            settings: Settings::default(),
+            settings: CgroupSettings::default(),
             activity: Activity::new(),
             path: PathQuota::default(),
             exit: None,
@@ -262,13 +262,13 @@ impl Cgroup {
 
 /// Settings of a cgroup, as last read.
 #[derive(Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct CgroupSettings {
     /// Quota and period.
     pub(crate) bandwidth: Value<Bandwidth>,
     pub(crate) weight: Value<CpuWeight>,
 }
 
-impl Settings {
+impl CgroupSettings {
     /// CPU limit by its own quota.
     pub(crate) fn cpu_limit(&self) -> Limit<CpuLimit> {
         match self.bandwidth {

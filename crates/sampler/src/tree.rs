@@ -11,7 +11,7 @@ use cgroup_tree::{CgroupId, Change, Interests, KubepodsTree, Slots, Subscription
 use cgroupfs::Hierarchy;
 
 use crate::budget::DescriptorBudget;
-use crate::cgroup::{Cgroup, PathQuota, SampledKind};
+use crate::cgroup::{PathQuota, SampledCgroup, SampledKind};
 use crate::files::{self, FileSet, ReadErrors};
 use crate::plan::Watched;
 use crate::series::SeriesId;
@@ -25,7 +25,7 @@ pub(crate) struct SampledTree {
     changes: Vec<Change>,
     /// Whether inotify reports every write to a setting.
     reports_settings: bool,
-    pub(crate) cgroups: Slots<Cgroup>,
+    pub(crate) cgroups: Slots<SampledCgroup>,
     /// All cgroups, ancestors before descendants.
     by_depth: Vec<CgroupId>,
     /// Whether a cgroup was added or removed since `by_depth` was built.
@@ -105,18 +105,18 @@ impl SampledTree {
     /// Adds a cgroup and opens its files; returns `None` if the sampler does not read it.
     pub(crate) fn add(
         &mut self,
-        found: &cgroup_tree::Cgroup,
+        found: &cgroup_tree::TreeCgroup,
         errors: &mut ReadErrors,
     ) -> Option<CgroupId> {
         let kind = SampledKind::of(&found.role).filter(|_| found.is_this_kubelets)?;
-        self.cgroups.insert(found.id, Cgroup::new(found, kind));
+        self.cgroups.insert(found.id, SampledCgroup::new(found, kind));
         self.stale_depths = true;
         self.open_files(found.id, errors);
         Some(found.id)
     }
 
     /// Removes a cgroup and closes its files.
-    pub(crate) fn remove(&mut self, id: CgroupId) -> Option<Cgroup> {
+    pub(crate) fn remove(&mut self, id: CgroupId) -> Option<SampledCgroup> {
         let mut cgroup = self.cgroups.remove(id)?;
         self.stale_depths = true;
         cgroup.close_files(&mut self.budget);

@@ -234,12 +234,12 @@ fn add(counters: &mut Counters, more: Counters) {
 /// What a reader of the exposition adds up: the growth of each series from its first value. That of
 /// the container's name counts, too.
 #[derive(Default)]
-struct Reader {
+struct Scraper {
     last: BTreeMap<String, Counters>,
     growth: Counters,
 }
 
-impl Reader {
+impl Scraper {
     fn read(&mut self, published: &Published<NodeSnapshot>) {
         let snapshot = published.latest();
         let mut last = std::mem::take(&mut self.last);
@@ -275,20 +275,20 @@ proptest! {
         let published = sampler.published();
         let mut now = Instant::now();
         sampler.tick(now);
-        let mut reader = Reader::default();
+        let mut scraper = Scraper::default();
         for step in steps.iter().chain([&Step::Name]) {
             world.apply(step, &names);
             let ticks = if let Step::Idle(ticks) = step { *ticks } else { 1 };
             for _ in 0..ticks {
                 now += Duration::from_secs(1);
                 sampler.tick(now);
-                reader.read(&published);
+                scraper.read(&published);
             }
             // Unnamed counts are not shown yet; nothing is counted twice.
-            let bounded = reader.growth.iter().zip(world.truth).all(|(shown, truth)| *shown <= truth);
-            prop_assert!(bounded, "{:?} of {:?}, at {:?}", reader.growth, world.truth, step);
+            let bounded = scraper.growth.iter().zip(world.truth).all(|(shown, truth)| *shown <= truth);
+            prop_assert!(bounded, "{:?} of {:?}, at {:?}", scraper.growth, world.truth, step);
         }
-        prop_assert_eq!(reader.growth, world.truth, "every second has its name now");
+        prop_assert_eq!(scraper.growth, world.truth, "every second has its name now");
         for _ in 0..2 {
             now += Duration::from_secs(120);
             sampler.tick(now);

@@ -10,9 +10,9 @@ use snapshot::{ContainerRow, CpuTimes, NodeSnapshot, NodeWaits, ends_window};
 use crate::counters::Counters;
 use crate::history::position;
 use crate::node::{NodeValues, Totals, contention, cpus, shared, trace, without_load};
-use crate::state::{Container, Pair, State};
+use crate::state::{Container, Pair, TimelineState};
 
-impl State {
+impl TimelineState {
     /// Whether the snapshot ends a frame, or is the first.
     pub(crate) fn ends_frame(&self, snapshot: &NodeSnapshot) -> bool {
         let Some(read_at) = snapshot.taken.and(snapshot.read_at) else { return false };

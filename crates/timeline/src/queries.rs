@@ -11,7 +11,7 @@ use api::{
 use snapshot::ContainerIdentity;
 
 use crate::history::position;
-use crate::state::{Container, State};
+use crate::state::{Container, TimelineState};
 
 /// Part of the history.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ pub struct Selection<'a> {
 /// Slots of the containers of each selected pod.
 type Victims = BTreeMap<PodName, Vec<usize>>;
 
-impl State {
+impl TimelineState {
     /// The frame with this number; `None` if it is no longer in the history.
     pub(crate) fn frame(&self, number: u64) -> Option<Frame> {
         if number == self.frame {

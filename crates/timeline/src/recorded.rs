@@ -8,9 +8,9 @@ use snapshot::{ContainerIdentity, CpusetRow};
 use crate::counters::Counters;
 use crate::history::position;
 use crate::node::{NodeValues, shared, without_load};
-use crate::state::{Container, Pair, State};
+use crate::state::{Container, Pair, TimelineState};
 
-impl State {
+impl TimelineState {
     /// Adds a frame after the latest one, and returns its number.
     pub(crate) fn add_frame(&mut self, frame: &Frame) -> u64 {
         // Number 1 is the first reading, which is not a frame.

@@ -13,7 +13,7 @@ use crate::history::{SeriesRing, position};
 use crate::node::{NodeValues, Totals, shared};
 
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct TimelineState {
     pub(crate) node: String,
     pub(crate) containers: SeriesRing<Container>,
     pub(crate) pairs: SeriesRing<Pair>,
@@ -55,7 +55,7 @@ pub(crate) struct Pair {
     pub(crate) wait_ns: u64,
 }
 
-impl State {
+impl TimelineState {
     /// Reserves the memory for this number of containers and pairs.
     pub(crate) fn new(node: String, containers: usize, pairs: usize) -> Self {
         Self {

@@ -9,7 +9,7 @@ use snapshot::{ContainerIdentity, CpuTimes, NodeSnapshot, Published};
 use tokio::sync::{Notify, watch};
 
 use crate::queries::Selection;
-use crate::state::State;
+use crate::state::TimelineState;
 
 /// Longest round of [`Timeline::follow`]: without a snapshot it only reports that it is alive.
 pub const ROUND: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub struct TimelineConfig {
 /// The last ten minutes. Cheap to clone: all clones share one history.
 #[derive(Debug, Clone)]
 pub struct Timeline {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TimelineState>>,
     frame: watch::Sender<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Timeline {
     /// Reserves the memory of the history.
     #[must_use]
     pub fn new(config: TimelineConfig) -> Self {
-        let state = State::new(config.node, config.containers, config.pairs);
+        let state = TimelineState::new(config.node, config.containers, config.pairs);
         Self { state: Arc::new(Mutex::new(state)), frame: watch::Sender::new(0) }
     }
 
@@ -171,7 +171,7 @@ impl Timeline {
         state.containers.dropped + state.pairs.dropped
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TimelineState> {
         // All fields are valid at any time: at worst a frame lacks some values.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -202,7 +202,7 @@ async fn stream(client: &AgentClient, out: &Sender<Update>) -> Result<(), Failur
     if let Some(update) = history(client).await {
         let _ = out.send(update);
     }
-    let mut events = Events::default();
+    let mut events = EventSplitter::default();
     let mut advised: Option<Instant> = None;
     while let Ok(Some(part)) = answer.next().await {
         for frame in events.add(&part) {
@@ -220,11 +220,11 @@ async fn stream(client: &AgentClient, out: &Sender<Update>) -> Result<(), Failur
 
 /// Splits a stream into its events.
 #[derive(Default)]
-struct Events {
+struct EventSplitter {
     unread: Vec<u8>,
 }
 
-impl Events {
+impl EventSplitter {
     /// Adds a part of the stream; returns the frames that it completes.
     fn add(&mut self, part: &[u8]) -> Vec<Frame> {
         self.unread.extend_from_slice(part);
@@ -265,7 +265,7 @@ mod tests {
     fn events_are_split_at_empty_lines_wherever_the_parts_end() {
         let text = ":\n\nevent: frame\nid: 1\ndata: {\"atMs\":1000}\n\nevent: frame\ndata: {\"atMs\":2000}\n\n";
         for length in 1..text.len() {
-            let mut events = Events::default();
+            let mut events = EventSplitter::default();
             let frames = text.as_bytes().chunks(length).flat_map(|part| events.add(part));
             let times: Vec<u64> = frames.map(|frame| frame.at_ms).collect();
             assert_eq!(times, [1000, 2000], "parts of {length} bytes");
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn unknown_events_are_ignored() {
-        let mut events = Events::default();
+        let mut events = EventSplitter::default();
         assert!(events.add(b"event: later\ndata: {}\n\nretry: 5\n\n").is_empty());
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use cgroupfs::{Hierarchy, node};
-use colocation::{
-    Controller, Harm, HarmMeter, Settings, Signal, Step, Target, Transition, keep_cpus,
+use crate::rules::{
+    Controller, ControllerSettings, Harm, HarmMeter, Signal, Step, Target, Transition, keep_cpus,
 };
+use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 use placement::Topology;
 use snapshot::NodeSnapshot;
@@ -66,7 +66,7 @@ impl Yielding {
     pub(crate) fn new(config: &ActorConfig, now: Instant) -> Self {
         let can_idle = config.settings.can_idle;
         let can_move = config.settings.can_move && config.hierarchy.cpuset.is_some();
-        let settings = Settings { can_idle, can_move, ..config.settings };
+        let settings = ControllerSettings { can_idle, can_move, ..config.settings };
         Self {
             controller: Controller::new(settings),
             harm: HarmMeter::default(),

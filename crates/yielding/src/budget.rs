@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::rules::{ContainerUsage, NodeUsage, budget_cores};
 use cgroupfs::{Hierarchy, control};
-use colocation::{ContainerUsage, NodeUsage, budget_cores};
 use kernel_text::CgroupVersion;
 use snapshot::{ContainerRow, NodeSnapshot};
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::rules::{BurstLimits, ControllerSettings};
 use cgroupfs::{Hierarchy, node};
-use colocation::{BurstLimits, Settings};
 use kernel_text::CpuSet;
 use state_dir::{ActingMode, Setting};
 
@@ -69,7 +69,7 @@ pub struct ActorConfig {
     /// Directory of the checkpoint and the lock.
     pub state_dir: PathBuf,
     /// Settings of the controller of best-effort pods.
-    pub settings: Settings,
+    pub settings: ControllerSettings,
     /// Settings of burst.
     pub burst_settings: BurstSettings,
     /// CPUs reserved for the host: best-effort pods avoid them, and the utilization rule counts

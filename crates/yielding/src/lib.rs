@@ -1,11 +1,10 @@
 //! Writes what co-location needs to the cgroups of pods: best-effort pods yield CPU to
 //! latency-sensitive pods, and CPU limits burst.
 //!
-//! Crate `colocation` decides; this crate writes `cpu.idle` and quotas of best-effort pods, the
-//! cpusets of their containers, and bursts of other pods. Cgroups above pods are
-//! never written. Each original value is in a checkpoint before the first write, and is restored
-//! when it is no longer needed, when the agent stops or drains, and at the next start after a
-//! crash.
+//! [`rules`] decides; the other modules write `cpu.idle` and quotas of best-effort pods, the cpusets
+//! of their containers, and bursts of other pods. Cgroups above pods are never written. Each
+//! original value is in a checkpoint before the first write, and is restored when it is no longer
+//! needed, when the agent stops or drains, and at the next start after a crash.
 
 mod actor;
 mod best_effort;
@@ -20,6 +19,7 @@ mod nested;
 mod pods;
 mod resize;
 mod restore;
+pub mod rules;
 mod setting;
 mod shares;
 #[cfg(test)]

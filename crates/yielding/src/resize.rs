@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use colocation::burst_usec_before_resize;
+use crate::rules::burst_usec_before_resize;
 use kubepods::path::CgroupPath;
 use watchdog::errors::chain;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use colocation::share_cores;
+use crate::rules::share_cores;
 
 /// The highest use within this time counts, so that a probe every few seconds does not change the
 /// quotas each time.

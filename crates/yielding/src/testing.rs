@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use crate::rules::ControllerSettings;
 use cgroupfs::Hierarchy;
-use colocation::Settings;
 use kernel_text::{CgroupVersion, CpuSet};
 
 use state_dir::ActingMode;
@@ -26,7 +26,7 @@ pub(crate) fn config(cpu: &Path) -> ActorConfig {
         proc_root: cpu.join("proc"),
         sys_root: cpu.join("sys"),
         state_dir: cpu.join("state"),
-        settings: Settings::default(),
+        settings: ControllerSettings::default(),
         burst_settings: BurstSettings::default(),
         reserved: CpuSet::default(),
         resizes: Resizes::default(),

@@ -18,7 +18,7 @@ use api::{CauseKind, SlowedReason, Verdict};
 use snapshot::{Culprit, PodIdentity};
 
 use node::Node;
-pub use reading::Reader;
+pub use reading::SnapshotReader;
 use track::Track;
 
 /// A workload on a node. Pods of one workload count together.

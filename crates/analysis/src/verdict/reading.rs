@@ -20,7 +20,7 @@ const BETWEEN_WAKEUPS: f64 = 0.05;
 
 /// Turns snapshots into seconds.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct SnapshotReader {
     began: Option<Instant>,
     /// The trace's poll that the last second ended with.
     waits: Arc<NodeWaits>,
@@ -66,7 +66,7 @@ struct Lost {
     late_wakeups: u64,
 }
 
-impl Reader {
+impl SnapshotReader {
     /// Reads a snapshot. Returns the second that it ends, if any. `is_restricted` takes the UID of
     /// a pod.
     pub fn read(

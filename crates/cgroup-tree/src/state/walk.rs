@@ -5,13 +5,13 @@ use std::path::Path;
 use cgroupfs::subdirectories;
 use kubepods::path::{self, CgroupPath};
 
-use super::State;
+use super::TreeState;
 use crate::entries::NewCgroup;
 use crate::queue::Change;
 use crate::roots::{Root, ancestors};
 use crate::{CgroupId, Role};
 
-impl State {
+impl TreeState {
     /// Walks the whole tree: adds new cgroups, removes those that are gone, and replaces those with
     /// another inode.
     pub(super) fn walk(&mut self) {

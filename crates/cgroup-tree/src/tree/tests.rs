@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct Mirror {
     subscription: Subscription,
     interests: Interests,
-    cgroups: Slots<Arc<Cgroup>>,
+    cgroups: Slots<Arc<TreeCgroup>>,
     /// All ids that were ever added.
     used: BTreeSet<CgroupId>,
     /// Cgroups to whose settings somebody wrote.
@@ -142,7 +142,7 @@ impl Hierarchy {
     }
 
     /// The cgroup of the tree at this path, found by its inode.
-    fn at(&self, path: &str) -> Arc<Cgroup> {
+    fn at(&self, path: &str) -> Arc<TreeCgroup> {
         let inode = cgroupfs::inode(&self.mount.join(path)).unwrap();
         self.tree.by_inode(inode).unwrap()
     }

@@ -10,7 +10,7 @@ use analysis::injection::{
     CONTAINERS_ANNOTATION, Known, RECORD_ANNOTATION, Record, Request, VARIABLES_ANNOTATION,
 };
 use nri::api::{Container, ContainerState, ContainerUpdate, Event, LinuxResources, PodSandbox};
-use nri::{Creation, Events, Handler};
+use nri::{Creation, EventMask, Handler};
 use tokio::sync::Notify;
 
 use super::Missed;
@@ -191,8 +191,8 @@ impl Injector {
 }
 
 impl Handler for Injector {
-    fn events(&self) -> Events {
-        Events::of(&[
+    fn events(&self) -> EventMask {
+        EventMask::of(&[
             Event::CreateContainer,
             Event::PostCreateContainer,
             Event::UpdateContainer,

@@ -26,15 +26,15 @@ const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 const WAITING: usize = 1;
 
 /// The open streams.
-pub(super) struct Streams(Mutex<Readers>);
+pub(super) struct Streams(Mutex<StreamReaders>);
 
-struct Readers {
-    readers: Vec<Reader>,
+struct StreamReaders {
+    readers: Vec<StreamReader>,
     /// Whether new streams are admitted.
     open: bool,
 }
 
-struct Reader {
+struct StreamReader {
     events: mpsc::Sender<Bytes>,
     /// Time of the last frame offered to it. A stream begins with the latest frame, which may then
     /// be offered to all.
@@ -49,7 +49,7 @@ struct Event {
 
 impl Default for Streams {
     fn default() -> Self {
-        Self(Mutex::new(Readers { readers: Vec::new(), open: true }))
+        Self(Mutex::new(StreamReaders { readers: Vec::new(), open: true }))
     }
 }
 
@@ -83,7 +83,7 @@ impl Streams {
 
     /// Ends all streams and admits no more.
     pub(super) fn end(&self) {
-        *self.lock() = Readers { readers: Vec::new(), open: false };
+        *self.lock() = StreamReaders { readers: Vec::new(), open: false };
     }
 
     fn offer(&self, event: &Event) {
@@ -108,7 +108,7 @@ impl Streams {
     ) -> Body {
         let first = event_of(timeline).await;
         let ended = lease.map(|lease| Box::pin(lease.ended()) as Ended);
-        Body::new(Events { events: self.subscribe(first), place, ended })
+        Body::new(EventStream { events: self.subscribe(first), place, ended })
     }
 
     /// A new stream, which begins with this event.
@@ -118,12 +118,12 @@ impl Streams {
         let _ = reader.try_send(first.map_or(COMMENT, |event| event.text));
         let mut state = self.lock();
         if state.open {
-            state.readers.push(Reader { events: reader, last_ms });
+            state.readers.push(StreamReader { events: reader, last_ms });
         }
         events
     }
 
-    fn lock(&self) -> MutexGuard<'_, Readers> {
+    fn lock(&self) -> MutexGuard<'_, StreamReaders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,14 +149,14 @@ fn event(frame: &Frame) -> Event {
 type Ended = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Body of a stream.
-struct Events {
+struct EventStream {
     events: mpsc::Receiver<Bytes>,
     place: Place,
     /// `None` if it needs no token.
     ended: Option<Ended>,
 }
 
-impl hyper::body::Body for Events {
+impl hyper::body::Body for EventStream {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -174,7 +174,7 @@ impl hyper::body::Body for Events {
     }
 }
 
-impl Drop for Events {
+impl Drop for EventStream {
     fn drop(&mut self) {
         self.place.end_stream();
     }

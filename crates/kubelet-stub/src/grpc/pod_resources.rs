@@ -18,12 +18,12 @@ use super::socket::Socket;
 /// A pod-resources socket.
 #[derive(Debug)]
 pub struct PodResourcesStub {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PodResourcesState>>,
     socket: Socket,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PodResourcesState {
     pods: Vec<PodResources>,
     allocatable: Vec<i64>,
     failure: Option<Code>,
@@ -36,7 +36,7 @@ impl PodResourcesStub {
     /// # Errors
     /// If the socket cannot be created.
     pub fn start(path: &Path) -> std::io::Result<Self> {
-        let state = Arc::<Mutex<State>>::default();
+        let state = Arc::<Mutex<PodResourcesState>>::default();
         let socket = Socket::serve(path, server(&state))?;
         Ok(Self { state, socket })
     }
@@ -75,16 +75,16 @@ impl PodResourcesStub {
     }
 }
 
-fn server(state: &Arc<Mutex<State>>) -> PodResourcesListerServer<Lister> {
+fn server(state: &Arc<Mutex<PodResourcesState>>) -> PodResourcesListerServer<Lister> {
     PodResourcesListerServer::new(Lister(Arc::clone(state)))
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<PodResourcesState>) -> MutexGuard<'_, PodResourcesState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug)]
-struct Lister(Arc<Mutex<State>>);
+struct Lister(Arc<Mutex<PodResourcesState>>);
 
 impl Lister {
     async fn admit(&self) -> Result<(), Status> {

@@ -23,12 +23,12 @@ type Event = Result<WatchPodsEvent, Status>;
 /// A Pods API socket.
 #[derive(Debug)]
 pub struct PodsApiStub {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PodsApiState>>,
     socket: Socket,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PodsApiState {
     /// Marshaled pods by UID.
     pods: BTreeMap<String, Bytes>,
     watchers: Vec<mpsc::UnboundedSender<Event>>,
@@ -47,9 +47,9 @@ impl PodsApiStub {
     /// # Panics
     /// If a pod is not a `v1.Pod`.
     pub fn start(path: &Path, pods: impl IntoIterator<Item = Bytes>) -> std::io::Result<Self> {
-        let state = State {
+        let state = PodsApiState {
             pods: pods.into_iter().map(|pod| (uid(&pod), pod)).collect(),
-            ..State::default()
+            ..PodsApiState::default()
         };
         let state = Arc::new(Mutex::new(state));
         let socket = Socket::serve(path, PodsServer::new(Service(Arc::clone(&state))))?;
@@ -125,7 +125,7 @@ fn uid(pod: &Bytes) -> String {
     pod.metadata.and_then(|metadata| metadata.uid).expect("a pod with a UID")
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<PodsApiState>) -> MutexGuard<'_, PodsApiState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -133,7 +133,7 @@ fn event(kind: EventType, pod: Bytes) -> Event {
     Ok(WatchPodsEvent { r#type: kind.into(), pod })
 }
 
-impl State {
+impl PodsApiState {
     fn notify(&mut self, kind: EventType, pod: &Bytes) {
         self.watchers.retain(|watcher| watcher.send(event(kind, pod.clone())).is_ok());
     }
@@ -144,7 +144,7 @@ impl State {
 }
 
 #[derive(Debug)]
-struct Service(Arc<Mutex<State>>);
+struct Service(Arc<Mutex<PodsApiState>>);
 
 #[tonic::async_trait]
 impl Pods for Service {

@@ -3,8 +3,8 @@
 
 use super::keep::{ANNOTATION, IMAGE, LabelKeys, NAME, bounded};
 use super::wire::{
-    Amount, Annotations, ContainerStatus, Metadata, OwnerReference, Spec, SpecContainer, Status,
-    Terminated, WireAmounts, WirePod, WireResources,
+    Amount, Annotations, ContainerStatus, Metadata, OwnerReference, SpecContainer, Terminated,
+    WireAmounts, WirePod, WireResources, WireSpec, WireStatus,
 };
 use crate::model::{
     Container, ContainerKind, ContainerState, InjectionRequest, Owner, Phase, PinningRequest, Pod,
@@ -109,7 +109,7 @@ fn owner(metadata: &Metadata) -> Option<Owner> {
     })
 }
 
-fn resize(status: &Status) -> Option<Resize> {
+fn resize(status: &WireStatus) -> Option<Resize> {
     let by_name = |name: &str| match name {
         "Proposed" => Some(Resize::Proposed),
         "InProgress" => Some(Resize::InProgress),
@@ -128,7 +128,7 @@ fn resize(status: &Status) -> Option<Resize> {
     status.resize.as_deref().and_then(by_name)
 }
 
-fn containers(spec: &Spec, status: &Status, deleting: bool) -> Vec<Container> {
+fn containers(spec: &WireSpec, status: &WireStatus, deleting: bool) -> Vec<Container> {
     let pod_policy = spec.restart_policy.as_deref().unwrap_or("Always");
     let init =
         spec.init_containers.iter().map(|c| (c, init_kind(c), &status.init_container_statuses));

@@ -123,9 +123,9 @@ pub struct WirePod {
     #[serde(deserialize_with = "nullable")]
     pub metadata: Metadata,
     #[serde(deserialize_with = "nullable")]
-    pub spec: Spec,
+    pub spec: WireSpec,
     #[serde(deserialize_with = "nullable")]
-    pub status: Status,
+    pub status: WireStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -190,7 +190,7 @@ pub struct OwnerReference {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Spec {
+pub struct WireSpec {
     pub node_name: Option<Box<str>>,
     pub priority: Option<i32>,
     pub priority_class_name: Option<Box<str>>,
@@ -248,7 +248,7 @@ pub enum Amount {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Status {
+pub struct WireStatus {
     pub phase: Option<Box<str>>,
     pub qos_class: Option<Box<str>>,
     pub resize: Option<Box<str>>,

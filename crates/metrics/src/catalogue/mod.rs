@@ -135,7 +135,7 @@ impl Scope {
 
 /// Tables of the catalogue, in the order of the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Table {
+pub(crate) enum CatalogueTable {
     Container,
     Advice,
     Pod,
@@ -145,7 +145,7 @@ pub(crate) enum Table {
     Agent,
 }
 
-impl Table {
+impl CatalogueTable {
     pub(crate) const ALL: [Self; 7] = [
         Self::Container,
         Self::Advice,
@@ -172,22 +172,25 @@ impl Table {
 }
 
 /// Families of a table, in its order.
-pub(crate) fn families(table: Table) -> Box<dyn Iterator<Item = &'static Descriptor>> {
+pub(crate) fn families(table: CatalogueTable) -> Box<dyn Iterator<Item = &'static Descriptor>> {
     match table {
-        Table::Container => Box::new(CONTAINER.iter().map(|metric| &metric.descriptor)),
-        Table::Advice => Box::new(ADVICE.iter().map(|metric| &metric.descriptor)),
-        Table::Pod => Box::new(POD.iter().map(|metric| &metric.descriptor)),
-        Table::Slowed => Box::new(SLOWED.iter().map(|metric| &metric.descriptor)),
-        Table::Interference => Box::new(INTERFERENCE.iter().map(|metric| &metric.descriptor)),
-        Table::Node => Box::new(NODE.iter().map(|metric| &metric.descriptor)),
-        Table::Agent => Box::new(agent::AGENT.iter().copied()),
+        CatalogueTable::Container => Box::new(CONTAINER.iter().map(|metric| &metric.descriptor)),
+        CatalogueTable::Advice => Box::new(ADVICE.iter().map(|metric| &metric.descriptor)),
+        CatalogueTable::Pod => Box::new(POD.iter().map(|metric| &metric.descriptor)),
+        CatalogueTable::Slowed => Box::new(SLOWED.iter().map(|metric| &metric.descriptor)),
+        CatalogueTable::Interference => {
+            Box::new(INTERFERENCE.iter().map(|metric| &metric.descriptor))
+        }
+        CatalogueTable::Node => Box::new(NODE.iter().map(|metric| &metric.descriptor)),
+        CatalogueTable::Agent => Box::new(agent::AGENT.iter().copied()),
     }
 }
 
 /// All metrics, in the order of the tables.
 pub fn all() -> impl Iterator<Item = (Scope, &'static Descriptor)> {
-    let of = |table: Table| families(table).map(move |descriptor| (table.scope(), descriptor));
-    Table::ALL.into_iter().flat_map(of)
+    let of =
+        |table: CatalogueTable| families(table).map(move |descriptor| (table.scope(), descriptor));
+    CatalogueTable::ALL.into_iter().flat_map(of)
 }
 
 /// Finds the metric of a sample name, including a histogram's `_bucket`, `_sum` and `_count`.

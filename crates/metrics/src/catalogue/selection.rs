@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::fmt;
 
-use super::{Descriptor, Form, Preset, Table, families};
+use super::{CatalogueTable, Descriptor, Form, Preset, families};
 
 /// Family of one of the catalogue's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FamilyId {
-    pub(crate) table: Table,
+    pub(crate) table: CatalogueTable,
     pub(crate) index: usize,
 }
 
@@ -33,7 +33,7 @@ impl Error for UnknownMetric {}
 /// Form of every family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    forms: [Box<[Form]>; Table::ALL.len()],
+    forms: [Box<[Form]>; CatalogueTable::ALL.len()],
 }
 
 impl Selection {
@@ -41,7 +41,7 @@ impl Selection {
     #[must_use]
     pub fn preset(preset: Preset) -> Self {
         let of = |table| families(table).map(|descriptor| descriptor.form(preset)).collect();
-        Self { forms: Table::ALL.map(of) }
+        Self { forms: CatalogueTable::ALL.map(of) }
     }
 
     /// Switches a family on, with all its series, or off. The prefix `cpuwarden_` may be left out.
@@ -64,7 +64,7 @@ impl Selection {
     }
 
     /// Forms of a table's families, in its order.
-    pub(crate) fn of(&self, table: Table) -> &[Form] {
+    pub(crate) fn of(&self, table: CatalogueTable) -> &[Form] {
         &self.forms[table as usize]
     }
 
@@ -80,7 +80,7 @@ fn all_ids() -> impl Iterator<Item = (FamilyId, &'static Descriptor)> {
     let of = |table| {
         families(table).enumerate().map(move |(index, family)| (FamilyId { table, index }, family))
     };
-    Table::ALL.into_iter().flat_map(of)
+    CatalogueTable::ALL.into_iter().flat_map(of)
 }
 
 fn find(name: &str) -> Option<FamilyId> {
@@ -118,7 +118,7 @@ pub(crate) struct Step {
 pub(crate) fn steps(selection: &Selection) -> Vec<Step> {
     let (mut selection, mut steps) = (selection.clone(), Vec::new());
     for preset in Preset::ALL.into_iter().rev() {
-        for table in Table::OF_ROWS.into_iter().rev() {
+        for table in CatalogueTable::OF_ROWS.into_iter().rev() {
             for (index, descriptor) in
                 families(table).enumerate().collect::<Vec<_>>().into_iter().rev()
             {
@@ -176,8 +176,9 @@ mod tests {
         }
         for preset in [Preset::Standard, Preset::Lean] {
             let of_preset = Selection::preset(preset);
-            let rows =
-                |selection: &Selection| Table::OF_ROWS.map(|table| selection.of(table).to_vec());
+            let rows = |selection: &Selection| {
+                CatalogueTable::OF_ROWS.map(|table| selection.of(table).to_vec())
+            };
             assert!(
                 passed.iter().any(|selection| rows(selection) == rows(&of_preset)),
                 "{preset:?}"

@@ -20,8 +20,8 @@ use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 pub use format::{Format, accepts_gzip};
 
 use crate::catalogue::{
-    ADVICE, CADVISOR, CONTAINER, FamilyId, Form, INTERFERENCE, NODE, POD, Preset, SLOWED,
-    Selection, Step, Table, steps,
+    ADVICE, CADVISOR, CONTAINER, CatalogueTable, FamilyId, Form, INTERFERENCE, NODE, POD, Preset,
+    SLOWED, Selection, Step, steps,
 };
 use crate::{AdviceRow, AgentMetrics, SlowedRow};
 use cap::Cap;
@@ -72,8 +72,9 @@ impl Exposition {
     #[must_use]
     pub fn with_selection(max_series: usize, selection: Selection) -> Self {
         // Any table serves as a placeholder: this page has only one.
-        let cadvisor =
-            (0..CADVISOR.len()).rev().map(|index| FamilyId { table: Table::Container, index });
+        let cadvisor = (0..CADVISOR.len())
+            .rev()
+            .map(|index| FamilyId { table: CatalogueTable::Container, index });
         let cadvisor = cadvisor.map(|family| Step { family, to: Form::Absent }).collect();
         Self {
             cap: Cap::new(max_series, steps(&selection)),
@@ -176,14 +177,18 @@ impl Exposition {
         self.page.reserve(self.next_length);
         let (page, traced) = (&mut self.page, is_traced(snapshot));
         let mut writer = PageWriter { page, format, traced, series: 0, limit: usize::MAX };
-        gather::write(&mut writer, agent, self.shown.of(Table::Agent));
-        writer.families(NODE, self.shown.of(Table::Node), slice::from_ref(snapshot));
+        gather::write(&mut writer, agent, self.shown.of(CatalogueTable::Agent));
+        writer.families(NODE, self.shown.of(CatalogueTable::Node), slice::from_ref(snapshot));
         writer.limit = self.cap.max_series();
-        writer.families(POD, self.shown.of(Table::Pod), rows.pods);
-        writer.families(CONTAINER, self.shown.of(Table::Container), rows.containers);
-        writer.families(INTERFERENCE, self.shown.of(Table::Interference), rows.interference);
-        writer.families(SLOWED, self.shown.of(Table::Slowed), rows.slowed);
-        writer.families(ADVICE, self.shown.of(Table::Advice), rows.advice);
+        writer.families(POD, self.shown.of(CatalogueTable::Pod), rows.pods);
+        writer.families(CONTAINER, self.shown.of(CatalogueTable::Container), rows.containers);
+        writer.families(
+            INTERFERENCE,
+            self.shown.of(CatalogueTable::Interference),
+            rows.interference,
+        );
+        writer.families(SLOWED, self.shown.of(CatalogueTable::Slowed), rows.slowed);
+        writer.families(ADVICE, self.shown.of(CatalogueTable::Advice), rows.advice);
         let series = writer.series;
         self.finish(format);
         series
@@ -200,7 +205,7 @@ impl Exposition {
         let mut series = self.write(snapshot, agent, Format::Text, NO_ROWS);
         let (selection, page, traced) = (&self.selection, &mut self.page, is_traced(snapshot));
         let mut count = |family, form| rows.series(family, Detail { form, traced }, page);
-        for table in Table::OF_ROWS {
+        for table in CatalogueTable::OF_ROWS {
             let forms = selection.of(table).iter().enumerate();
             series +=
                 forms.map(|(index, &form)| count(FamilyId { table, index }, form)).sum::<usize>();
@@ -230,14 +235,16 @@ impl Rows<'_> {
             return 0;
         }
         match table {
-            Table::Container => write_rows(&CONTAINER[index], detail, self.containers, scratch),
-            Table::Advice => write_rows(&ADVICE[index], detail, self.advice, scratch),
-            Table::Pod => write_rows(&POD[index], detail, self.pods, scratch),
-            Table::Slowed => write_rows(&SLOWED[index], detail, self.slowed, scratch),
-            Table::Interference => {
+            CatalogueTable::Container => {
+                write_rows(&CONTAINER[index], detail, self.containers, scratch)
+            }
+            CatalogueTable::Advice => write_rows(&ADVICE[index], detail, self.advice, scratch),
+            CatalogueTable::Pod => write_rows(&POD[index], detail, self.pods, scratch),
+            CatalogueTable::Slowed => write_rows(&SLOWED[index], detail, self.slowed, scratch),
+            CatalogueTable::Interference => {
                 write_rows(&INTERFERENCE[index], detail, self.interference, scratch)
             }
-            Table::Node | Table::Agent => 0,
+            CatalogueTable::Node | CatalogueTable::Agent => 0,
         }
     }
 }

@@ -50,29 +50,29 @@ pub(crate) fn parse(page: &[u8], format: Format) -> Result<Vec<Family>, String> 
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("the last line has no end".to_owned());
     }
-    let mut reader = Reader { format, families: Vec::new(), metadata: Vec::new() };
+    let mut parser = PageParser { format, families: Vec::new(), metadata: Vec::new() };
     for line in text.split_terminator('\n') {
-        reader.line(line).map_err(|reason| format!("{reason}: {line}"))?;
+        parser.line(line).map_err(|reason| format!("{reason}: {line}"))?;
     }
-    if !reader.metadata.is_empty() {
+    if !parser.metadata.is_empty() {
         return Err("metadata without a sample at the end".to_owned());
     }
-    check_names(&reader.families)?;
-    check_series(&reader.families)?;
-    for family in &reader.families {
+    check_names(&parser.families)?;
+    check_series(&parser.families)?;
+    for family in &parser.families {
         check_values(family, format)?;
     }
-    Ok(reader.families)
+    Ok(parser.families)
 }
 
-struct Reader {
+struct PageParser {
     format: Format,
     families: Vec<Family>,
     /// Metadata lines (keyword, name, text) that precede their family's first sample.
     metadata: Vec<(String, String, String)>,
 }
 
-impl Reader {
+impl PageParser {
     fn line(&mut self, line: &str) -> Result<(), String> {
         match line.strip_prefix("# ") {
             Some(comment) => self.metadata_line(comment),

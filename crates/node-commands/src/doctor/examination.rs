@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use cgroup_tree::{Cgroup, Role};
+use cgroup_tree::{Role, TreeCgroup};
 use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit};
 use kubepods::path::ContainerCgroup;
 use kubepods::{ExclusiveCpus, Lookup, PodIndex};
@@ -121,7 +121,7 @@ fn have_answered(pods: &Pods, source: PodSource) -> bool {
         .all(|status| status.up || status.error.is_some())
 }
 
-fn roots(cgroups: &[Arc<Cgroup>]) -> Vec<String> {
+fn roots(cgroups: &[Arc<TreeCgroup>]) -> Vec<String> {
     let roots = cgroups.iter().filter(|cgroup| cgroup.role == Role::Root);
     roots.map(|root| root.path.to_string()).collect()
 }

@@ -1,6 +1,6 @@
 //! Calls of old and new runtimes, and their answers.
 
-use nri::Events;
+use nri::EventMask;
 use nri::api::{
     self, ConfigureResponse, CreateContainerResponse, Event, OptionalInt64, OptionalUInt64,
     StateChangeEvent,
@@ -148,7 +148,7 @@ fn the_runtime_may_configure_before_it_answers_the_registration() {
 
 #[test]
 fn events_that_were_not_asked_for_do_not_reach_the_handler() {
-    let node = Node::with(Events::of(&[Event::CreateContainer]), |plugin| plugin);
+    let node = Node::with(EventMask::of(&[Event::CreateContainer]), |plugin| plugin);
     let mut runtime = Runtime::accept(&node.listener);
     runtime.register();
     assert_eq!(events(&runtime.configure("v2.4.2", "v0.12.3")), 0x08);
@@ -173,7 +173,7 @@ fn the_runtime_is_asked_to_keep_the_plugin_only_when_that_is_set() {
         ConfigureResponse::decode(&answer[..]).unwrap().failure_policy
     };
     assert_eq!(policy(&Node::new()), None);
-    let kept = Node::with(Events::LIFECYCLE, nri::Plugin::keep_connected);
+    let kept = Node::with(EventMask::LIFECYCLE, nri::Plugin::keep_connected);
     let expected = api::FailurePolicy { fail_request: false, keep_connected: true };
     assert_eq!(policy(&kept), Some(expected));
 }

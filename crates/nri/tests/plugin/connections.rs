@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use nri::{Error, Events, Plugin, Stop, api};
+use nri::{Error, EventMask, Plugin, Stop, api};
 use prost::Message;
 
 use crate::node::{Node, recorder};
@@ -65,7 +65,7 @@ fn chunks_of_a_broken_connection_are_forgotten() {
 fn an_absent_socket_is_reported_with_its_path_and_tried_again() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("nri.sock");
-    let (recorder, _calls, _release) = recorder(Events::LIFECYCLE);
+    let (recorder, _calls, _release) = recorder(EventMask::LIFECYCLE);
     let plugin = Plugin::new("recorder", 90, &socket, recorder).unwrap();
     let (stop, mut reports) = (Stop::new(), Vec::new());
     let ended = plugin.run(&stop, |report| {
@@ -97,7 +97,7 @@ fn a_rejected_registration_is_reported_with_the_runtimes_message() {
 #[test]
 fn a_runtime_that_does_not_synchronize_is_left_after_the_time_limit() {
     let within = Duration::from_millis(500);
-    let node = Node::with(Events::LIFECYCLE, |plugin| plugin.register_within(within));
+    let node = Node::with(EventMask::LIFECYCLE, |plugin| plugin.register_within(within));
     let mut runtime = Runtime::accept(&node.listener);
     runtime.register();
     runtime.wait_closed();
@@ -121,7 +121,7 @@ fn a_stop_ends_a_connected_plugin() {
 #[test]
 fn a_stop_ends_a_plugin_whose_handler_hangs() {
     let within = Duration::from_secs(2);
-    let mut node = Node::with(Events::LIFECYCLE, |plugin| plugin.answer_within(within));
+    let mut node = Node::with(EventMask::LIFECYCLE, |plugin| plugin.answer_within(within));
     let mut runtime = Runtime::start(&node.listener, &[]);
     runtime.create("hangs");
     runtime.wait_closed();
@@ -153,7 +153,7 @@ fn a_stop_ends_a_plugin_that_waits_for_its_connection() {
     BufReader::new(runtime.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "full\n");
 
-    let (recorder, _calls, _release) = recorder(Events::LIFECYCLE);
+    let (recorder, _calls, _release) = recorder(EventMask::LIFECYCLE);
     let plugin = Plugin::new("recorder", 90, &socket, recorder).unwrap();
     let (stop, (ended, end)) = (Stop::new(), channel());
     let stopped = stop.clone();
@@ -167,7 +167,7 @@ fn a_stop_ends_a_plugin_that_waits_for_its_connection() {
 #[test]
 fn a_plugin_serves_a_connection_that_it_was_given() {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let (recorder, calls, _release) = recorder(Events::LIFECYCLE);
+    let (recorder, calls, _release) = recorder(EventMask::LIFECYCLE);
     let plugin = Plugin::new("recorder", 90, nri::DEFAULT_SOCKET.as_ref(), recorder).unwrap();
     let served = thread::spawn(move || plugin.serve(&ours, &Stop::new(), |_| ()));
     let mut runtime = Runtime::on(theirs);

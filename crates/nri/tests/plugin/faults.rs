@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nri::Events;
+use nri::EventMask;
 use nri::api::{self, CreateContainerResponse, SynchronizeRequest, SynchronizeResponse};
 use prost::Message;
 
@@ -75,7 +75,7 @@ fn a_handler_that_panics_is_answered_empty_and_stays_connected() {
 #[test]
 fn after_a_late_answer_the_plugin_reconnects_when_the_call_ends() {
     let within = Duration::from_secs(3);
-    let node = Node::with(Events::LIFECYCLE, |plugin| plugin.answer_within(within));
+    let node = Node::with(EventMask::LIFECYCLE, |plugin| plugin.answer_within(within));
     let mut runtime = Runtime::start(&node.listener, &[]);
     node.report();
     node.calls::<2>();
@@ -101,7 +101,7 @@ fn after_a_late_answer_the_plugin_reconnects_when_the_call_ends() {
 #[test]
 fn a_late_answer_to_an_event_keeps_the_connection() {
     let within = Duration::from_millis(100);
-    let node = Node::with(Events::LIFECYCLE, |plugin| plugin.answer_within(within));
+    let node = Node::with(EventMask::LIFECYCLE, |plugin| plugin.answer_within(within));
     let mut runtime = Runtime::start(&node.listener, &[]);
     node.report();
     node.calls::<2>();
@@ -126,7 +126,7 @@ fn a_late_answer_to_an_event_keeps_the_connection() {
 #[test]
 fn a_late_chunk_of_a_synchronization_does_not_end_it() {
     let within = Duration::from_millis(100);
-    let node = Node::with(Events::LIFECYCLE, |plugin| plugin.answer_within(within));
+    let node = Node::with(EventMask::LIFECYCLE, |plugin| plugin.answer_within(within));
     let mut runtime = Runtime::accept(&node.listener);
     runtime.register();
     runtime.configure("hangs", "v0.12.3");

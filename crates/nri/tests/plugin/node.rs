@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use nri::api::{self, Container, ContainerUpdate, Event, LinuxResources, PodSandbox};
-use nri::{Creation, Events, Handler, Plugin, Runtime, Stop};
+use nri::{Creation, EventMask, Handler, Plugin, Runtime, Stop};
 use tempfile::TempDir;
 
 use crate::runtime::CALL_TIMEOUT;
@@ -13,7 +13,7 @@ use crate::runtime::CALL_TIMEOUT;
 /// Records its calls. Some names of containers change how it behaves: `panics`, `hangs`, and
 /// `env-N`, which adds a variable of N bytes. So does a runtime with the version `hangs`.
 pub(crate) struct Recorder {
-    events: Events,
+    events: EventMask,
     calls: Sender<String>,
     /// A hanging call returns after a message or at the end of the sender.
     release: Receiver<()>,
@@ -27,7 +27,7 @@ impl Recorder {
 }
 
 impl Handler for Recorder {
-    fn events(&self) -> Events {
+    fn events(&self) -> EventMask {
         self.events
     }
 
@@ -123,13 +123,13 @@ pub(crate) struct Node {
 impl Node {
     /// A plugin for all events.
     pub(crate) fn new() -> Self {
-        let all = Events::LIFECYCLE.with(Event::ValidateContainerAdjustment);
+        let all = EventMask::LIFECYCLE.with(Event::ValidateContainerAdjustment);
         // A panic on a busy machine takes long to print.
         Self::with(all, |plugin| plugin.answer_within(CALL_TIMEOUT))
     }
 
     pub(crate) fn with(
-        events: Events,
+        events: EventMask,
         set: impl FnOnce(Plugin<Recorder>) -> Plugin<Recorder>,
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ impl Drop for Node {
 }
 
 /// A recorder, its calls, and the sender that releases a hanging call.
-pub(crate) fn recorder(events: Events) -> (Recorder, Receiver<String>, Sender<()>) {
+pub(crate) fn recorder(events: EventMask) -> (Recorder, Receiver<String>, Sender<()>) {
     let ((calls, received), (release, released)) = (channel(), channel());
     (Recorder { events, calls, release: released }, received, release)
 }

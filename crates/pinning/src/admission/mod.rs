@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use foreign::ForeignContainer;
 pub(crate) use foreign::{Claim, ForeignContainers};
-pub(crate) use state::{InEffect, Reservation, State};
+pub(crate) use state::{AdmissionState, InEffect, Reservation};
 
 /// Maximum wait for the runtime's first report of what runs, before the first pass.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,11 +38,11 @@ pub struct Placed {
 
 /// Shared handle: the passes on one side, the runtime's plugin on the other.
 #[derive(Debug, Clone)]
-pub struct Admission(Arc<Shared>);
+pub struct Admission(Arc<SharedAdmission>);
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedAdmission {
+    state: Mutex<AdmissionState>,
     /// Readable when a pass should run at once.
     wake: OwnedFd,
     /// Maximum age of a plan.
@@ -59,7 +59,7 @@ impl Admission {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let max_age = interval * 2 + Duration::from_secs(5);
         let (state, created) = (Mutex::default(), Instant::now());
-        Ok(Self(Arc::new(Shared { state, wake, max_age, created })))
+        Ok(Self(Arc::new(SharedAdmission { state, wake, max_age, created })))
     }
 
     /// CPUs for a new container of this pod; `None` if it must not be placed: pinning is not in
@@ -126,8 +126,9 @@ impl Admission {
         is_placed: bool,
     ) -> bool {
         let now = Instant::now();
-        let begin =
-            |state: &mut State| state.creation_began(pod_uid, name, container_id, is_placed, now);
+        let begin = |state: &mut AdmissionState| {
+            state.creation_began(pod_uid, name, container_id, is_placed, now)
+        };
         self.change(begin).unwrap_or(true)
     }
 
@@ -167,12 +168,12 @@ impl Admission {
     }
 
     /// `None` after a panic; the next pass starts with a new state.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> Option<T> {
+    fn change<T>(&self, change: impl FnOnce(&mut AdmissionState) -> T) -> Option<T> {
         Some(change(&mut *self.0.state.lock().ok()?))
     }
 
     /// The state, for a pass. After a panic it is a new one.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, AdmissionState> {
         if self.0.state.is_poisoned() {
             self.0.state.clear_poison();
             let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);

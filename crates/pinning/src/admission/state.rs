@@ -51,7 +51,7 @@ struct Resize {
 
 /// The last plan with the starts since.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct AdmissionState {
     /// `None` while pinning is not in effect.
     published: Option<Published>,
     reservations: BTreeMap<Uid, Reservation>,
@@ -77,7 +77,7 @@ struct Published {
     has_starts: bool,
 }
 
-impl State {
+impl AdmissionState {
     /// CPUs for a new container, and whether they were reserved now.
     pub(super) fn start(
         &mut self,
@@ -417,7 +417,7 @@ fn next_inputs(planned: &Planned) -> PlanInputs {
 }
 
 #[cfg(test)]
-impl State {
+impl AdmissionState {
     /// Takes the plan of another state.
     pub(super) fn publish_of(&mut self, other: &mut Self) {
         self.published = other.published.take();

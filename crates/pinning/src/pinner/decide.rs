@@ -14,7 +14,7 @@ use placement::{
 use state_dir::WrittenCgroup;
 
 use super::chain;
-use super::mode::{Granted, Mode};
+use super::mode::{Granted, PinnerMode};
 use super::record::{Found, Record};
 use crate::planned::{PlanInputs, Planned, Rules};
 use crate::repairs::CausedPause;
@@ -57,13 +57,13 @@ pub(super) type Rewritten = (Uid, Vec<(PathBuf, CpuSet)>);
 
 /// The plan of a pass with these inputs, unless its mode changes in the pass; made before the pass
 /// locks the admission, which then finds it in [`Inputs::last`]. `None` if nothing can be planned.
-pub(super) fn plan_ahead(mode: &Mode, inputs: &Inputs<'_>) -> Option<Planned> {
+pub(super) fn plan_ahead(mode: &PinnerMode, inputs: &Inputs<'_>) -> Option<Planned> {
     plan_from(mode, inputs, inputs.record.planned.clone(), inputs.last).ok()
 }
 
-/// One pass. `mode` already reflects the obstacles ([`Mode::update`]); it changes only if the node
+/// One pass. `mode` already reflects the obstacles ([`PinnerMode::update`]); it changes only if the node
 /// steps back.
-pub(super) fn pass(mode: &mut Mode, inputs: &Inputs<'_>) -> (Option<Work>, PassReport) {
+pub(super) fn pass(mode: &mut PinnerMode, inputs: &Inputs<'_>) -> (Option<Work>, PassReport) {
     match work(mode, inputs) {
         Ok(work) => {
             let (status, pools) = (mode.status(), Some(work.planned.plan.pools.clone()));
@@ -73,10 +73,10 @@ pub(super) fn pass(mode: &mut Mode, inputs: &Inputs<'_>) -> (Option<Work>, PassR
     }
 }
 
-fn work(mode: &mut Mode, inputs: &Inputs<'_>) -> Result<Work, Error> {
+fn work(mode: &mut PinnerMode, inputs: &Inputs<'_>) -> Result<Work, Error> {
     let (planned, adopted) = planned(mode, inputs)?;
     let rewritten = match mode {
-        Mode::Enforcing { granted, .. } => rewritten(granted, inputs, &planned.plan),
+        PinnerMode::Enforcing { granted, .. } => rewritten(granted, inputs, &planned.plan),
         _ => Vec::new(),
     };
     let stepped_back = step_back(mode, &rewritten, inputs);
@@ -90,11 +90,11 @@ fn work(mode: &mut Mode, inputs: &Inputs<'_>) -> Result<Work, Error> {
 /// Pauses pods, or the whole node, if another writer keeps rewriting cpusets or if writes keep
 /// failing. Returns the pods whose pause starts in this pass.
 fn step_back(
-    mode: &mut Mode,
+    mode: &mut PinnerMode,
     rewritten: &[Rewritten],
     inputs: &Inputs<'_>,
 ) -> Vec<(Uid, CausedPause)> {
-    let Mode::Enforcing { granted, .. } = mode else { return Vec::new() };
+    let PinnerMode::Enforcing { granted, .. } = mode else { return Vec::new() };
     let (view, now) = (inputs.view, inputs.now);
     for (uid, cgroups) in rewritten {
         cgroups.iter().for_each(|(path, _)| granted.repairs.rewritten(uid, path.clone(), now));
@@ -111,17 +111,17 @@ fn step_back(
     pauses.pods
 }
 
-fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Error> {
+fn steps(mode: &PinnerMode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Error> {
     let (view, held) = (inputs.view, &inputs.record.committed.held);
     let (granted, held, placements) = match mode {
-        Mode::Enforcing { granted, .. } => {
+        PinnerMode::Enforcing { granted, .. } => {
             let paused = granted.repairs.paused(inputs.now);
             let is_left_alone =
                 |uid: &Uid| paused.contains_key(uid) || view.unreadable.contains_key(uid);
             let enforced = plan.placements.iter().filter(|(uid, _)| !is_left_alone(uid));
             (granted, held.clone(), enforced.map(clone).collect())
         }
-        Mode::SteppedBack { granted, .. } => {
+        PinnerMode::SteppedBack { granted, .. } => {
             // Existing pods keep their exclusive CPUs.
             let is_over = |uid: &Uid| {
                 plan.placements.get(uid).is_none_or(|placement| !placement.class.is_exclusive())
@@ -129,7 +129,9 @@ fn steps(mode: &Mode, inputs: &Inputs<'_>, plan: &Plan) -> Result<Vec<Step>, Err
             let over = held.iter().filter(|(uid, _)| is_over(uid));
             (granted, over.map(clone).collect(), BTreeMap::new())
         }
-        Mode::Observing(_) | Mode::Suspended { .. } | Mode::Drained => return Ok(Vec::new()),
+        PinnerMode::Observing(_) | PinnerMode::Suspended { .. } | PinnerMode::Drained => {
+            return Ok(Vec::new());
+        }
     };
     let transition = Transition {
         hierarchy: &view.hierarchy,
@@ -173,7 +175,7 @@ fn clone<T: Clone>((uid, of_pod): (&Uid, &T)) -> (Uid, T) {
 /// The plan and, if it is the first one after a lost checkpoint, the cgroups that are already
 /// confined.
 fn planned(
-    mode: &Mode,
+    mode: &PinnerMode,
     inputs: &Inputs<'_>,
 ) -> Result<(Planned, Option<BTreeMap<PathBuf, WrittenCgroup>>), Error> {
     let (view, record) = (inputs.view, inputs.record);
@@ -189,7 +191,7 @@ fn planned(
 
 /// Plans, or takes the plan `last` if its inputs are the same.
 fn plan_from(
-    mode: &Mode,
+    mode: &PinnerMode,
     inputs: &Inputs<'_>,
     mut current: Current,
     last: Option<&Planned>,
@@ -209,14 +211,16 @@ fn plan_from(
 
 /// Pods for which nothing can be enforced now. While the whole node is paused: all pods without
 /// exclusive CPUs.
-fn withheld(mode: &Mode, inputs: &Inputs<'_>) -> BTreeSet<Uid> {
+fn withheld(mode: &PinnerMode, inputs: &Inputs<'_>) -> BTreeSet<Uid> {
     match mode {
-        Mode::Observing(_) | Mode::Suspended { .. } | Mode::Drained => BTreeSet::new(),
-        Mode::Enforcing { .. } => {
+        PinnerMode::Observing(_) | PinnerMode::Suspended { .. } | PinnerMode::Drained => {
+            BTreeSet::new()
+        }
+        PinnerMode::Enforcing { .. } => {
             let unreadable = inputs.view.unreadable.keys().cloned();
             mode.paused(inputs.now).into_keys().chain(unreadable).collect()
         }
-        Mode::SteppedBack { .. } => {
+        PinnerMode::SteppedBack { .. } => {
             let held = &inputs.record.committed.held;
             inputs
                 .claims
@@ -355,7 +359,7 @@ mod tests {
             kubelet: Kubelet::default(),
             last,
         };
-        let mode = || Mode::Observing(Why::Configured);
+        let mode = || PinnerMode::Observing(Why::Configured);
         let plan =
             |claims: &[Pod], last| pass(&mut mode(), &inputs(claims, last)).0.unwrap().planned.plan;
         let pods = [claim("first"), claim("started")];

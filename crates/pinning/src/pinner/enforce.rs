@@ -8,13 +8,13 @@ use api::{Pin, Rejection};
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use placement::{
-    Cgroup, Class, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Reason, Step, Uid,
+    Class, CpusetCgroup, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Reason, Step, Uid,
 };
 use state_dir::{PinningCheckpoint, WrittenCgroup};
 
 use super::decide::Work;
 use super::inputs::{decision, names};
-use super::mode::{Established, Granted, Mode};
+use super::mode::{Established, Granted, PinnerMode};
 use super::{Pinner, chain};
 use crate::carry_out::carry_out;
 use crate::claims::has_ended;
@@ -93,7 +93,7 @@ impl Pinner {
             failed = carried.failed.into_keys().collect();
         }
         let paused = self.mode.paused(Instant::now());
-        if let Mode::Enforcing { granted, .. } = &mut self.mode {
+        if let PinnerMode::Enforcing { granted, .. } = &mut self.mode {
             let is_enforced = |uid: &Uid| {
                 !failed.contains(uid)
                     && !paused.contains_key(uid)
@@ -251,7 +251,7 @@ impl Pinner {
     /// Logs and counts the changes of another writer.
     fn report_rewritten(&self, work: &Work, pods: &PodIndex, report: &mut PassReport) {
         let is_repaired = |uid: &Uid| work.stepped_back.iter().all(|(left, _)| left != uid);
-        if !matches!(self.mode, Mode::Enforcing { .. }) {
+        if !matches!(self.mode, PinnerMode::Enforcing { .. }) {
             return;
         }
         for (uid, cgroups) in work.rewritten.iter().filter(|(uid, _)| is_repaired(uid)) {
@@ -303,7 +303,7 @@ impl Granted {
         &self,
         view: &View,
         pod: &PodCgroups,
-        cgroup: &Cgroup,
+        cgroup: &CpusetCgroup,
         written: &BTreeMap<PathBuf, WrittenCgroup>,
     ) -> String {
         let inode = view.seen.get(&cgroup.path).map(|(_, inode)| *inode);
@@ -430,7 +430,7 @@ fn best_effort(plan: &Plan) -> BTreeSet<String> {
 fn inherited<'a>(
     hierarchy: &CpusetHierarchy,
     pod: &'a PodCgroups,
-    cgroup: &Cgroup,
+    cgroup: &CpusetCgroup,
 ) -> Option<&'a Path> {
     let parent = &pod.cgroups[cgroup.parent?];
     let copied = hierarchy.version == CgroupVersion::V1 && parent.configured == cgroup.configured;

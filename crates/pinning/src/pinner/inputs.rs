@@ -10,7 +10,7 @@ use kubepods::{PodIndex, Reported};
 use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
 
 use super::{OtherAgents, Pinner};
-use crate::admission::{Admission, Claim, ForeignContainer, Reservation, State};
+use crate::admission::{Admission, AdmissionState, Claim, ForeignContainer, Reservation};
 use crate::claims::{claim, has_ended};
 use crate::decision::{Decision, PodOutcome};
 use crate::grants::class_name;
@@ -48,7 +48,7 @@ impl Pinner {
         let admission = self.config.admission.as_ref().map(Admission::lock);
         let authorization = &self.config.settings.authorization;
         let claim = |container: &ForeignContainer| self.claim_by_variable(container, pods);
-        let foreign = |state: &State| state.foreign().pods(authorization, claim, now);
+        let foreign = |state: &AdmissionState| state.foreign().pods(authorization, claim, now);
         let state = admission.as_deref();
         let left_alone = state.map(foreign).unwrap_or_default();
         let plugin = state.and_then(|state| state.obstacle(now));

@@ -21,18 +21,18 @@ use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
 use kernel_text::CpuSet;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
-use placement::{Holding, Kubelet, Pod, Profiles, Reason, Settings, Uid};
+use placement::{Holding, Kubelet, PlacementSettings, Pod, Profiles, Reason, Uid};
 use state_dir::{DrainRequest, Lock, Writer};
 pub(crate) use watchdog::errors::chain;
 
-use crate::admission::State;
+use crate::admission::AdmissionState;
 use crate::planned::{Planned, Rules};
 use crate::report::{PassReport, PinningStatus, Trace};
 use crate::tree::{PodTree, View};
 use crate::{Admission, Error, Machine, Result};
 
 use decide::{Inputs, Work, pass, plan_ahead};
-use mode::{Mode, Why};
+use mode::{PinnerMode, Why};
 use record::{Found, Record};
 use strays::StraySearch;
 
@@ -70,7 +70,7 @@ pub struct PinnerConfig {
     /// CPUs reserved for the host.
     pub reserved: CpuSet,
     /// Settings of the operator.
-    pub settings: Settings,
+    pub settings: PlacementSettings,
     /// Profiles of the operator for pods without labels of their own.
     pub profiles: Profiles,
     /// Decisions about new containers, if the container runtime asks for them.
@@ -85,7 +85,7 @@ pub struct Pinner {
     machine: Arc<Machine>,
     tree: PodTree,
     record: Record,
-    mode: Mode,
+    mode: PinnerMode,
     kubelet: KubeletReport,
     other_agents: OtherAgents,
     last: LastPass,
@@ -168,7 +168,7 @@ impl Pinner {
             machine,
             tree,
             record,
-            mode: Mode::Observing(why),
+            mode: PinnerMode::Observing(why),
             kubelet: KubeletReport::default(),
             other_agents: OtherAgents::default(),
             last: LastPass::default(),
@@ -248,7 +248,7 @@ impl Pinner {
                 );
             }
             self.record.clear();
-            self.mode = Mode::Drained;
+            self.mode = PinnerMode::Drained;
         }
         PassReport::idle(chain(error))
     }
@@ -313,7 +313,7 @@ impl Pinner {
         &mut self,
         view: &View,
         pods: &PodIndex,
-        mut admitted: Option<&mut State>,
+        mut admitted: Option<&mut AdmissionState>,
         now: Instant,
     ) -> (Vec<Pod>, BTreeMap<Uid, Holding>) {
         let reservations = admitted.as_mut().map(|state| state.reservations(now).clone());
@@ -333,7 +333,7 @@ impl Pinner {
         reserved: BTreeMap<Uid, Holding>,
         kubelet: Kubelet,
         now: Instant,
-    ) -> (&'a mut Mode, Inputs<'a>) {
+    ) -> (&'a mut PinnerMode, Inputs<'a>) {
         let inputs = Inputs {
             now,
             rules: &self.rules,
@@ -420,7 +420,7 @@ impl Pinner {
     /// written must restore it. If this agent never wrote, `cpuwarden drain` itself restores.
     fn drain_if_requested(&mut self, view: &View, pods: &PodIndex) -> PassReport {
         let mut report = PassReport::idle(String::new());
-        let is_drained = matches!(self.mode, Mode::Drained);
+        let is_drained = matches!(self.mode, PinnerMode::Drained);
         if self.config.enforce
             && !is_drained
             && DrainRequest::of(&self.config.node.state_dir).exists()
@@ -429,7 +429,7 @@ impl Pinner {
             if self.mode.has_lock() {
                 self.drain(view, pods, &mut report);
             }
-            self.mode = Mode::Drained;
+            self.mode = PinnerMode::Drained;
         }
         report
     }

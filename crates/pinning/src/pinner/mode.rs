@@ -15,7 +15,7 @@ use crate::report::PinningStatus;
 
 /// Whether cpusets are written.
 #[derive(Debug)]
-pub(super) enum Mode {
+pub(super) enum PinnerMode {
     /// Plans only, and does not hold the lock.
     Observing(Why),
     /// Plans only since an obstacle has ended enforcement. Still holds the lock, because it must
@@ -64,13 +64,13 @@ pub(super) struct Established {
     pub(super) original: String,
 }
 
-impl Default for Mode {
+impl Default for PinnerMode {
     fn default() -> Self {
         Self::Observing(Why::NotStarted)
     }
 }
 
-impl Mode {
+impl PinnerMode {
     /// Changes to the mode of a pass at `now`, with this obstacle or none. Calls `take_lock` if only
     /// the lock is missing.
     pub(super) fn update(
@@ -135,7 +135,7 @@ impl Mode {
         }
     }
 
-    /// As [`Mode::granted`], to change it.
+    /// As [`PinnerMode::granted`], to change it.
     pub(super) fn granted_mut(&mut self) -> Option<&mut Granted> {
         match self {
             Self::Enforcing { granted, .. } | Self::SteppedBack { granted, .. } => Some(granted),
@@ -212,39 +212,39 @@ mod tests {
     use super::*;
 
     /// Maker of a mode, from a directory for its lock and the time at which its pause began.
-    type Make = fn(&TempDir, Instant) -> Mode;
+    type Make = fn(&TempDir, Instant) -> PinnerMode;
 
     /// A mode with its reason, and whether it holds the lock.
     type Shown = (&'static str, bool);
     /// Values of the labels `scope` and `reason`.
     type Labels = (&'static str, &'static str);
 
-    fn not_started(_: &TempDir, _: Instant) -> Mode {
-        Mode::default()
+    fn not_started(_: &TempDir, _: Instant) -> PinnerMode {
+        PinnerMode::default()
     }
 
-    fn configured(_: &TempDir, _: Instant) -> Mode {
-        Mode::Observing(Why::Configured)
+    fn configured(_: &TempDir, _: Instant) -> PinnerMode {
+        PinnerMode::Observing(Why::Configured)
     }
 
-    fn observing(_: &TempDir, _: Instant) -> Mode {
-        Mode::Observing(obstacle("static"))
+    fn observing(_: &TempDir, _: Instant) -> PinnerMode {
+        PinnerMode::Observing(obstacle("static"))
     }
 
     fn take_lock(place: &TempDir) -> state_dir::Result<Lock> {
         Lock::take(place.path(), Writer::Pinning)
     }
 
-    fn suspended(place: &TempDir, _: Instant) -> Mode {
-        Mode::Suspended { lock: take_lock(place).unwrap(), why: obstacle("static") }
+    fn suspended(place: &TempDir, _: Instant) -> PinnerMode {
+        PinnerMode::Suspended { lock: take_lock(place).unwrap(), why: obstacle("static") }
     }
 
-    fn enforcing(place: &TempDir, _: Instant) -> Mode {
-        Mode::enforcing(take_lock(place).unwrap())
+    fn enforcing(place: &TempDir, _: Instant) -> PinnerMode {
+        PinnerMode::enforcing(take_lock(place).unwrap())
     }
 
     /// Paused for a minute because of most of its pods.
-    fn stepped_back(place: &TempDir, now: Instant) -> Mode {
+    fn stepped_back(place: &TempDir, now: Instant) -> PinnerMode {
         let mut mode = enforcing(place, now);
         let pods: Vec<Uid> = ["a", "b"].map(Uid::from).into();
         let repairs = &mut mode.granted_mut().unwrap().repairs;
@@ -257,21 +257,21 @@ mod tests {
         mode
     }
 
-    fn drained(_: &TempDir, _: Instant) -> Mode {
-        Mode::Drained
+    fn drained(_: &TempDir, _: Instant) -> PinnerMode {
+        PinnerMode::Drained
     }
 
     fn obstacle(what: &str) -> Why {
         Why::Obstacle(what.to_owned())
     }
 
-    fn show(mode: &Mode) -> (String, bool) {
+    fn show(mode: &PinnerMode) -> (String, bool) {
         let name = match mode {
-            Mode::Observing(why) => format!("observing: {why}"),
-            Mode::Suspended { why, .. } => format!("suspended: {why}"),
-            Mode::Enforcing { .. } => "enforcing".to_owned(),
-            Mode::SteppedBack { .. } => "stepped back".to_owned(),
-            Mode::Drained => "drained".to_owned(),
+            PinnerMode::Observing(why) => format!("observing: {why}"),
+            PinnerMode::Suspended { why, .. } => format!("suspended: {why}"),
+            PinnerMode::Enforcing { .. } => "enforcing".to_owned(),
+            PinnerMode::SteppedBack { .. } => "stepped back".to_owned(),
+            PinnerMode::Drained => "drained".to_owned(),
         };
         (name, mode.has_lock())
     }
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_lock_held_by_another_agent_is_an_obstacle() {
-        let mut mode = Mode::default();
+        let mut mode = PinnerMode::default();
         mode.update(None, Instant::now(), || Err(state_dir::Error::Locked("/state/lock".into())));
         let (name, has_lock) = show(&mode);
         assert!(name.contains("observing: another cpuwarden has locked /state/lock"), "{name}");

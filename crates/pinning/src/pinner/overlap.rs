@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use cgroupfs::{has_processes, is_populated};
 use kernel_text::CpuSet;
 use kubepods::PodIndex;
-use placement::{Cgroup, Class, Holding, Plan, PodCgroups, Uid};
+use placement::{Class, CpusetCgroup, Holding, Plan, PodCgroups, Uid};
 
 use super::Pinner;
 use super::inputs::names;
@@ -105,7 +105,7 @@ fn since(
     own: &Holding,
     view: &View,
     plan: &Plan,
-    running: &[(&Uid, &Cgroup)],
+    running: &[(&Uid, &CpusetCgroup)],
 ) -> Option<Instant> {
     let seen = |path: &Path| view.seen.get(path).map(|(since, _)| *since);
     let born = view
@@ -129,7 +129,7 @@ fn running_on<'a>(
     pod: &'a PodCgroups,
     cpus: &CpuSet,
     sandboxes: &BTreeSet<String>,
-) -> Vec<(&'a Uid, &'a Cgroup)> {
+) -> Vec<(&'a Uid, &'a CpusetCgroup)> {
     if cpus.is_empty() {
         return Vec::new();
     }
@@ -165,7 +165,7 @@ mod tests {
             fs::write(path.join("cgroup.procs"), processes).unwrap();
             fs::write(path.join("cgroup.events"), "populated 1\n").unwrap();
             let cpus: CpuSet = cpus.parse().unwrap();
-            Cgroup { path, parent, configured: cpus.clone(), effective: cpus, ours: true }
+            CpusetCgroup { path, parent, configured: cpus.clone(), effective: cpus, ours: true }
         };
         let cgroups =
             vec![cgroup("pod", None, "0-1", ""), cgroup("pod/c", Some(0), container_cpus, "7\n")];

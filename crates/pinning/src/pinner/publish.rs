@@ -13,9 +13,9 @@ use placement::{Plan, PodCgroups, Uid};
 use state_dir::WrittenCgroup;
 
 use super::decide::Work;
-use super::mode::Mode;
+use super::mode::PinnerMode;
 use super::{Pinner, PinnerConfig, chain};
-use crate::admission::{Admission, InEffect, State};
+use crate::admission::{Admission, AdmissionState, InEffect};
 use crate::report::{PassReport, PinningStatus};
 use crate::status_file;
 use crate::tree::View;
@@ -37,7 +37,13 @@ impl Pinner {
     }
 
     /// Publishes a plan that is about to be carried out.
-    pub(super) fn publish(&mut self, state: &mut State, view: &View, work: &Work, now: Instant) {
+    pub(super) fn publish(
+        &mut self,
+        state: &mut AdmissionState,
+        view: &View,
+        work: &Work,
+        now: Instant,
+    ) {
         let placements = &work.planned.plan.placements;
         let confined = view.pods.iter().filter_map(|pod| {
             let before = &pod.cgroups.first()?.effective;
@@ -58,7 +64,7 @@ impl Pinner {
 
     /// Publishes the results of the writes.
     pub(super) fn publish_results(&self, view: &View, plan: &Plan) {
-        let (Some(admission), Mode::Enforcing { granted, .. }) =
+        let (Some(admission), PinnerMode::Enforcing { granted, .. }) =
             (&self.config.admission, &self.mode)
         else {
             return;

@@ -32,7 +32,7 @@ pub struct Node<'a> {
     /// State of the kubelet's CPU manager.
     pub kubelet: &'a Kubelet,
     /// Settings of the operator.
-    pub settings: &'a Settings,
+    pub settings: &'a PlacementSettings,
 }
 
 /// State of the kubelet's CPU manager.
@@ -52,7 +52,7 @@ pub struct Kubelet {
 
 /// Settings of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct PlacementSettings {
     /// Minimum number of CPUs in the shared pool, at least 1. A new grant also leaves as many CPUs
     /// as the pods of the pool request.
     pub share_floor: usize,
@@ -150,7 +150,7 @@ pub enum PlanError {
     NothingUsable,
 }
 
-impl Default for Settings {
+impl Default for PlacementSettings {
     fn default() -> Self {
         Self {
             share_floor: 2,
@@ -216,7 +216,7 @@ pub fn plan(
     current: &Current,
 ) -> Result<Plan, PlanError> {
     let usable = usable(node)?;
-    let Settings { trust_resource_status, authorization, .. } = node.settings;
+    let PlacementSettings { trust_resource_status, authorization, .. } = node.settings;
     let rules = Rules { profiles, trust_resource_status: *trust_resource_status, authorization };
     let classified: Classified<'_> =
         pods.iter().map(|pod| (&pod.uid, (pod, classify(pod, &rules)))).collect();

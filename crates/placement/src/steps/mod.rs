@@ -37,7 +37,7 @@ pub struct CpusetHierarchy {
 
 /// Current state of one cpuset cgroup of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cgroup {
+pub struct CpusetCgroup {
     /// Directory of the cgroup.
     pub path: PathBuf,
     /// Index of its parent among the pod's cgroups, lower than its own; `None` if the parent is not
@@ -59,7 +59,7 @@ pub struct PodCgroups {
     /// UID of the pod.
     pub uid: Uid,
     /// The cgroups, parents before children.
-    pub cgroups: Vec<Cgroup>,
+    pub cgroups: Vec<CpusetCgroup>,
 }
 
 /// A transition from the current to the planned state.
@@ -177,7 +177,7 @@ pub fn widen_steps(
     hierarchy: &CpusetHierarchy,
     pod: &PodCgroups,
     cpus: &CpuSet,
-    may_widen: impl Fn(&Cgroup) -> bool,
+    may_widen: impl Fn(&CpusetCgroup) -> bool,
 ) -> Vec<Step> {
     let mut effective: Vec<CpuSet> = Vec::with_capacity(pod.cgroups.len());
     let mut steps = Vec::new();
@@ -208,7 +208,7 @@ pub fn widen_steps(
 
 fn in_order(pod: &PodCgroups) -> Result<(), StepError> {
     let disordered =
-        |(at, cgroup): &(usize, &Cgroup)| cgroup.parent.is_some_and(|parent| parent >= *at);
+        |(at, cgroup): &(usize, &CpusetCgroup)| cgroup.parent.is_some_and(|parent| parent >= *at);
     match pod.cgroups.iter().enumerate().find(disordered) {
         Some((_, cgroup)) => Err(StepError::Order(cgroup.path.clone())),
         None => Ok(()),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use kernel_text::{CgroupVersion, CpuSet};
 
-use super::{Cgroup, CpusetHierarchy};
+use super::{CpusetCgroup, CpusetHierarchy};
 
 /// A pod's cgroups, parents before children.
 pub(super) struct CpusetTree<'a> {
@@ -32,12 +32,12 @@ pub(super) struct TreeWrite {
 }
 
 impl<'a> CpusetTree<'a> {
-    pub(super) fn new(hierarchy: &'a CpusetHierarchy, cgroups: &[Cgroup]) -> Self {
+    pub(super) fn new(hierarchy: &'a CpusetHierarchy, cgroups: &[CpusetCgroup]) -> Self {
         let mut nodes: Vec<CpusetNode> = Vec::with_capacity(cgroups.len());
         for cgroup in cgroups {
             let follows = |at: usize| !nodes[at].chosen && nodes[at].effective == cgroup.effective;
             let chosen = !cgroup.ours && !cgroup.parent.is_some_and(follows);
-            let Cgroup { path, parent, configured, effective, .. } = cgroup.clone();
+            let CpusetCgroup { path, parent, configured, effective, .. } = cgroup.clone();
             nodes.push(CpusetNode { path, parent, configured, effective, chosen });
         }
         Self { hierarchy, nodes }

@@ -3,15 +3,15 @@
 
 use kernel_text::CpuSet;
 use placement::{
-    Authorization, Class, Cpu, Current, Grid, Holding, Kubelet, Node, Numbering, Plan, PlanError,
-    Pod, Profiles, QOS_CLASS_LABEL, Reason, Selector, Settings, Topology, plan,
+    Authorization, Class, Cpu, Current, Grid, Holding, Kubelet, Node, Numbering, PlacementSettings,
+    Plan, PlanError, Pod, Profiles, QOS_CLASS_LABEL, Reason, Selector, Topology, plan,
 };
 
 struct Scene {
     topology: Topology,
     reserved: CpuSet,
     kubelet: Kubelet,
-    settings: Settings,
+    settings: PlacementSettings,
     current: Current,
 }
 
@@ -23,7 +23,7 @@ fn scene() -> Scene {
         topology: grid.topology(),
         reserved: CpuSet::new(),
         kubelet: Kubelet::default(),
-        settings: Settings::default(),
+        settings: PlacementSettings::default(),
         current: Current::default(),
     }
 }
@@ -130,8 +130,11 @@ fn rejections_name_what_is_missing() {
     let kubelet = Kubelet { exclusive: cpus("0,2,4"), ..Kubelet::default() };
     let authorization =
         Authorization { required_exclusive: vec![Selector::default()], ..Authorization::default() };
-    let beside =
-        Scene { kubelet, settings: Settings { authorization, ..Settings::default() }, ..scene() };
+    let beside = Scene {
+        kubelet,
+        settings: PlacementSettings { authorization, ..PlacementSettings::default() },
+        ..scene()
+    };
     assert_eq!(
         refusal(beside, asking(apart, pod("1", "LSR", 3))),
         Reason::ExclusivePolicyUnsatisfied
@@ -155,7 +158,10 @@ fn caps_hold_for_a_namespace_and_for_the_node() {
         ..Authorization::default()
     };
     let capped = Scene {
-        settings: Settings { authorization: authorization.clone(), ..Settings::default() },
+        settings: PlacementSettings {
+            authorization: authorization.clone(),
+            ..PlacementSettings::default()
+        },
         ..scene()
     };
     let plan = capped.plan(&pods);
@@ -164,7 +170,7 @@ fn caps_hold_for_a_namespace_and_for_the_node() {
     assert_eq!(plan.pools.exclusive.len(), 4);
     // A lower cap: the newest pods lose their CPUs, and planning again changes nothing.
     let fewer = Authorization { max_exclusive_cpus: Some(3), ..authorization };
-    let settings = Settings { authorization: fewer, ..Settings::default() };
+    let settings = PlacementSettings { authorization: fewer, ..PlacementSettings::default() };
     let lower = Scene { settings, current: plan.outcome(), ..scene() };
     let plan = lower.plan(&pods);
     assert_eq!(plan.rejections["5"], Reason::NodeCap);
@@ -264,7 +270,8 @@ fn a_trusted_status_is_checked_like_any_other_request() {
         resource_status: Some(format!(r#"{{"cpuset":"{cpuset}"}}"#)),
         ..pod(uid, "LSR", 2)
     };
-    let settings = Settings { trust_resource_status: true, ..Settings::default() };
+    let settings =
+        PlacementSettings { trust_resource_status: true, ..PlacementSettings::default() };
     let trusting = Scene { settings, reserved: cpus("0"), ..scene() };
     let plan = trusting.plan(&[
         decided("1", "6-7"),
@@ -283,7 +290,7 @@ fn a_trusted_status_is_checked_like_any_other_request() {
 
 #[test]
 fn the_best_effort_pool_can_be_narrowed() {
-    let settings = Settings { best_effort_cpus: Some(3), ..Settings::default() };
+    let settings = PlacementSettings { best_effort_cpus: Some(3), ..PlacementSettings::default() };
     let plan = Scene { settings, ..scene() }.plan(&[pod("1", "BE", 1), pod("2", "LSE", 2)]);
     assert_eq!(of(&plan, "1"), (Class::BestEffort, "2,4-5".into()));
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, Class, CpusetHierarchy, Holding, Placement, PodCgroups, Step, StepError, Transition,
-    Uid, drain_steps, write_steps,
+    Class, CpusetCgroup, CpusetHierarchy, Holding, Placement, PodCgroups, Step, StepError,
+    Transition, Uid, drain_steps, write_steps,
 };
 
 fn cpus(list: &str) -> CpuSet {
@@ -22,7 +22,7 @@ fn v2() -> CpusetHierarchy {
 
 /// A pod directory and one container, both with this `cpuset.cpus`.
 fn pod(uid: &str, configured: &str, effective: &str) -> PodCgroups {
-    let cgroup = |path: String, parent| Cgroup {
+    let cgroup = |path: String, parent| CpusetCgroup {
         path: path.into(),
         parent,
         configured: cpus(configured),
@@ -204,8 +204,13 @@ fn in_a_cycle_the_owner_loses_its_claim_first() {
 fn nested_cpusets_are_kept_within_the_pods_cpus() {
     let nested = |configured, effective| {
         let mut pod = pod("ls", "0-7", "0-7");
-        let own =
-            Cgroup { path: "ls/c/own".into(), parent: Some(1), configured, effective, ours: false };
+        let own = CpusetCgroup {
+            path: "ls/c/own".into(),
+            parent: Some(1),
+            configured,
+            effective,
+            ours: false,
+        };
         pod.cgroups.push(own);
         pod
     };

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::sleep;
 
 use super::schedule::jittered;
-use super::{Beat, Shared, lock};
+use super::{Beat, ServiceState, lock};
 use crate::source::pod_resources::PodResourcesSocket;
 use crate::source::{SourceError, SourceName};
 
@@ -17,7 +17,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// Polls forever.
 pub(super) async fn keep_exclusive_cpus(
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     socket: PodResourcesSocket,
     interval: Duration,
     beat: Beat,
@@ -49,7 +49,7 @@ pub(super) async fn keep_exclusive_cpus(
     }
 }
 
-async fn pods_changed(shared: &Shared, generation: u64) {
+async fn pods_changed(shared: &ServiceState, generation: u64) {
     let mut progress = shared.progress.subscribe();
     // The sender is in `shared`, so the wait cannot fail.
     let _ = progress.wait_for(|_| shared.index.load().generation() != generation).await;

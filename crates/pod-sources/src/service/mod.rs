@@ -66,13 +66,13 @@ pub struct PodService;
 /// Handle of the running service, cheap to clone. The service ends when the last handle is dropped.
 #[derive(Debug, Clone)]
 pub struct Pods {
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     _stop: Arc<DropGuard>,
 }
 
 /// State shared by the service's tasks and handles.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServiceState {
     index: ArcSwap<PodIndex>,
     publisher: Mutex<PodPublisher>,
     exclusive: ArcSwap<ExclusiveCpus>,
@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     apiserver_requests: Arc<AtomicU64>,
 }
 
-impl Shared {
+impl ServiceState {
     /// Initial state without pods; `is_known` is true if there is no source to wait for.
     fn new(statuses: Statuses, is_known: bool, apiserver_requests: Arc<AtomicU64>) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl PodService {
         let apiserver_requests = Arc::default();
         let mut sources = Sources::of(config, &apiserver_requests)?;
         let statuses = Statuses::of(sources.names());
-        let shared = Arc::new(Shared::new(statuses, !sources.can_name(), apiserver_requests));
+        let shared = Arc::new(ServiceState::new(statuses, !sources.can_name(), apiserver_requests));
         let stop = CancellationToken::new();
         if let Some(socket) = sources.pod_resources.take() {
             let beat = watch(Task::PodResources);
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn names_are_missing_once_no_source_has_answered_for_a_minute() {
-        let shared = Shared::new(
+        let shared = ServiceState::new(
             Statuses::of([SourceName::Kubelet, SourceName::PodResources]),
             false,
             Arc::default(),
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn without_a_source_no_names_are_missing() {
-        let shared = Shared::new(Statuses::of([]), true, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), true, Arc::default());
         assert_eq!(shared.names_missing(shared.started + NAMES_AFTER * 2), None);
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use watchdog::errors::chain;
 
 use super::schedule::jittered;
-use super::{Beat, Shared};
+use super::{Beat, ServiceState};
 use crate::source::http::KubeletHttp;
 
 /// Number of failed attempts after which the last answer does not count: the kubelet may have been
@@ -18,7 +18,7 @@ const BELIEVED_FOR: u32 = 2;
 
 /// Polls until the service ends.
 pub(super) async fn keep_policy(
-    shared: Weak<Shared>,
+    shared: Weak<ServiceState>,
     mut kubelet: KubeletHttp,
     interval: Duration,
     beat: Beat,

@@ -7,7 +7,7 @@ use kubepods::model::Pod;
 
 use super::empty::EmptyLists;
 use super::schedule::{Backoff, Schedule};
-use super::{Shared, lock};
+use super::{ServiceState, lock};
 use crate::source::SourceError;
 use crate::source::body::Listed;
 use crate::source::http::KubeletHttp;
@@ -31,7 +31,7 @@ impl Poller {
     }
 
     /// Time of the next poll; `None` without a source to poll.
-    pub(super) fn due(&self, shared: &Shared) -> Option<Instant> {
+    pub(super) fn due(&self, shared: &ServiceState) -> Option<Instant> {
         if self.sources.is_empty() {
             return None;
         }
@@ -42,7 +42,7 @@ impl Poller {
     }
 
     /// Polls once. Returns `None` if no source has answered with an accepted list.
-    pub(super) async fn poll(&mut self, shared: &Shared) -> Option<Listed> {
+    pub(super) async fn poll(&mut self, shared: &ServiceState) -> Option<Listed> {
         let begun = Instant::now();
         self.schedule.begin(begun);
         let answer = self.first_answer(shared, begun).await;
@@ -55,7 +55,7 @@ impl Poller {
         answer
     }
 
-    async fn first_answer(&mut self, shared: &Shared, begun: Instant) -> Option<Listed> {
+    async fn first_answer(&mut self, shared: &ServiceState, begun: Instant) -> Option<Listed> {
         for (source, backoff) in
             self.sources.iter_mut().filter(|(_, backoff)| backoff.is_over(begun))
         {

@@ -8,7 +8,7 @@ use kubepods::PodIndex;
 use kubepods::model::Pod;
 
 use super::runtime_pods::RuntimePods;
-use super::{Shared, lock};
+use super::{ServiceState, lock};
 
 /// Time for which a pod that left the list can still be found if its cgroup is gone or unknown: the
 /// kubelet removes a force-deleted pod before its cgroups. A pod with an existing cgroup can be
@@ -43,7 +43,7 @@ impl PodPublisher {
 
     /// Publishes a list. Unchanged pods keep their allocation, and a list without changes creates
     /// no new index.
-    pub(super) fn publish(&mut self, shared: &Shared, list: List) {
+    pub(super) fn publish(&mut self, shared: &ServiceState, list: List) {
         let List { mut pods, taken, is_complete } = list;
         let before: HashMap<&str, &Arc<Pod>> =
             self.listed.iter().map(|pod| (&*pod.uid, pod)).collect();
@@ -66,7 +66,7 @@ impl PodPublisher {
     /// whether the runtime is connected.
     pub(super) fn report(
         &mut self,
-        shared: &Shared,
+        shared: &ServiceState,
         change: impl FnOnce(&mut RuntimePods),
     ) -> (usize, bool) {
         change(&mut self.runtime);
@@ -76,7 +76,7 @@ impl PodPublisher {
 
     /// Moves the pods that are not in the new list to the lingering ones, and ends those that have
     /// lingered long enough.
-    fn let_linger(&mut self, shared: &Shared, pods: &[Arc<Pod>], taken: Instant) {
+    fn let_linger(&mut self, shared: &ServiceState, pods: &[Arc<Pod>], taken: Instant) {
         let live = lock(&shared.live);
         let is_live = |pod: &Pod| {
             live.as_ref().is_some_and(|live| pod.cgroup_names().any(|name| live.contains(name)))
@@ -91,7 +91,7 @@ impl PodPublisher {
     }
 
     /// Publishes an index if it differs from the current one, or always. Returns the current one.
-    fn rebuild(&mut self, shared: &Shared, always: bool) -> Arc<PodIndex> {
+    fn rebuild(&mut self, shared: &ServiceState, always: bool) -> Arc<PodIndex> {
         let previous = shared.index.load_full();
         let complete = |pod: &Arc<Pod>| {
             let new = self.runtime.complete(pod);
@@ -130,7 +130,7 @@ mod tests {
     /// Whether `live`, which has a cgroup, and `gone` are still known, `seconds` after both left
     /// the list.
     fn known_after(seconds: u64) -> [bool; 2] {
-        let shared = Shared::new(Statuses::of([]), false, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), false, Arc::default());
         let mut publisher = PodPublisher::default();
         let now = Instant::now();
         publisher.publish(&shared, list(&["live", "gone", "static"], now));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_unchanged_list_still_counts_as_a_newer_list() {
-        let shared = Shared::new(Statuses::of([]), false, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), false, Arc::default());
         let mut publisher = PodPublisher::default();
         let now = Instant::now();
         publisher.publish(&shared, list(&["a"], now));
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!((shared.index.load().generation(), *lock(&shared.listed_at)), (1, Some(later)));
     }
 
-    fn report(publisher: &mut PodPublisher, shared: &Shared, uid: &str) {
+    fn report(publisher: &mut PodPublisher, shared: &ServiceState, uid: &str) {
         let pod = Pod { uid: uid.into(), unlisted: Some(<_>::default()), ..Pod::default() };
         let reported = ReportedSandbox { pod, sandbox: "s".into() };
         publisher.report(shared, |runtime| {
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_reported_pod_is_found_until_a_list_has_it_or_ends_it() {
-        let shared = Shared::new(Statuses::of([]), false, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), false, Arc::default());
         let mut publisher = PodPublisher::default();
         report(&mut publisher, &shared, "new");
         let found = |uid: &str| shared.index.load().pod(uid).map(|pod| pod.is_listed());
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_report_without_a_change_creates_no_index() {
-        let shared = Shared::new(Statuses::of([]), false, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), false, Arc::default());
         let mut publisher = PodPublisher::default();
         publisher.publish(&shared, list(&["a"], Instant::now()));
         report(&mut publisher, &shared, "a");

@@ -40,13 +40,13 @@ impl SourceStatus {
 
 #[derive(Debug)]
 pub(super) struct Statuses {
-    entries: Vec<Entry>,
+    entries: Vec<SourceEntry>,
     /// Number of lists that exceeded the limit since the start.
     cut_lists: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SourceEntry {
     status: SourceStatus,
     /// Whether the node lacks this source.
     absent: bool,
@@ -54,14 +54,14 @@ struct Entry {
 
 impl Statuses {
     pub(super) fn of(sources: impl IntoIterator<Item = SourceName>) -> Self {
-        let fresh = |source| Entry { status: SourceStatus::fresh(source), absent: false };
+        let fresh = |source| SourceEntry { status: SourceStatus::fresh(source), absent: false };
         Self { entries: sources.into_iter().map(fresh).collect(), cut_lists: 0 }
     }
 
     /// Adds a source, unless it is there.
     pub(super) fn add(&mut self, source: SourceName) {
         if self.find(source).is_none() {
-            self.entries.push(Entry { status: SourceStatus::fresh(source), absent: false });
+            self.entries.push(SourceEntry { status: SourceStatus::fresh(source), absent: false });
         }
     }
 
@@ -185,7 +185,7 @@ impl Statuses {
             .filter(|status| status.source != SourceName::PodResources)
     }
 
-    fn find(&mut self, source: SourceName) -> Option<&mut Entry> {
+    fn find(&mut self, source: SourceName) -> Option<&mut SourceEntry> {
         self.entries.iter_mut().find(|entry| entry.status.source == source)
     }
 }

@@ -13,7 +13,7 @@ use super::poller::Poller;
 use super::publisher::List;
 use super::schedule::{Backoff, jittered};
 use super::sources::Sources;
-use super::{Beat, Shared, lock};
+use super::{Beat, ServiceState, lock};
 use crate::cause::Cause;
 use crate::source::apiserver::ApiServer;
 use crate::source::body::Listed;
@@ -42,7 +42,7 @@ enum Delivery {
 }
 
 pub(super) struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     poller: Poller,
     pods_api: Delivery,
     /// Cause of missing names, as last logged.
@@ -68,7 +68,7 @@ struct Fallback {
 
 impl Supervisor {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ServiceState>,
         sources: Sources,
         interval: Duration,
         runtime: &Handle,

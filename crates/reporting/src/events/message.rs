@@ -1,9 +1,9 @@
 //! Texts of the Events for a pod's owner and about the node.
 
 use api::{PodName, Verdict};
-use colocation::Step;
 use k8s_openapi::api::core::v1::ObjectReference;
 use pinning::{Decision, PinningStatus, PodOutcome};
+use yielding::rules::Step;
 
 use super::Burst;
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Verdict;
-use colocation::Step;
 use metrics::AgentMetrics;
 use pinning::{PassReport, PinningStatus};
 use tls_client::apiserver::ApiServerConnection;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use watchdog::{Beat, Part, Watchdog};
+use yielding::rules::Step;
 
 use message::Message;
 use publisher::EventPublisher;
@@ -26,18 +26,18 @@ use queue::Queue;
 const ROUND: Duration = Duration::from_secs(30);
 
 /// The publisher of Events. Dropping it ends the publisher and discards the queue.
-pub struct Events {
+pub struct EventTask {
     sender: EventSender,
     publishing: JoinHandle<()>,
 }
 
-impl Drop for Events {
+impl Drop for EventTask {
     fn drop(&mut self) {
         self.publishing.abort();
     }
 }
 
-impl Events {
+impl EventTask {
     /// Starts the publisher, which reports as this node. Must be called inside a tokio runtime.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ mod tests {
     }
 
     impl Cluster {
-        async fn new() -> (Self, Events) {
+        async fn new() -> (Self, EventTask) {
             let directory = tempfile::tempdir().unwrap();
             let server = ApiServerStub::start(directory.path()).await.unwrap();
             let config = ApiServerConfig {
@@ -205,7 +205,7 @@ mod tests {
             let connection = ApiServerConnection::new(&config, Arc::default()).unwrap();
             let metrics =
                 Arc::new(AgentMetrics::new(metrics::Build { version: "0", revision: "0" }));
-            let events = Events::start(
+            let events = EventTask::start(
                 &connection,
                 "node-1".to_owned(),
                 Arc::clone(&metrics),

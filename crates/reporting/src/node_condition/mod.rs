@@ -77,9 +77,9 @@ async fn run(
         rounds.tick().await;
         beat.beat(round + report::TIMEOUT);
         let contention = contention(&measured.published.latest());
-        if let Some(state) = rule.read(start.elapsed(), contention) {
+        if let Some(judgment) = rule.read(start.elapsed(), contention) {
             let worst = worst(&measured.verdicts.latest());
-            reporter.report(state, worst, Instant::now()).await;
+            reporter.report(judgment, worst, Instant::now()).await;
         }
     }
 }

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use metrics::AgentMetrics;
 use serde_json::{Value, json};
 
-use super::rule::{State, Status};
+use super::rule::{ConditionStatus, Judgment};
 
 /// Type of the condition.
 const TYPE: &str = "CPUContention";
@@ -28,7 +28,7 @@ pub(crate) struct Reporter {
     node: String,
     metrics: Arc<AgentMetrics>,
     /// The last accepted status with its time.
-    sent: Option<(Status, Instant)>,
+    sent: Option<(ConditionStatus, Instant)>,
     /// Pause after the last failure, and its end.
     pause: Option<(Duration, Instant)>,
 }
@@ -39,13 +39,13 @@ impl Reporter {
     }
 
     /// `worst` is a sentence about the first victim.
-    pub(crate) async fn report(&mut self, state: State, worst: Option<String>, now: Instant) {
-        if !self.is_due(state.status, now) {
+    pub(crate) async fn report(&mut self, judgment: Judgment, worst: Option<String>, now: Instant) {
+        if !self.is_due(judgment.status, now) {
             return;
         }
-        let is_new = self.sent.is_none_or(|(status, _)| status != state.status);
+        let is_new = self.sent.is_none_or(|(status, _)| status != judgment.status);
         let patch =
-            Patch::Strategic(condition(state, worst, is_new, &Timestamp::now().to_string()));
+            Patch::Strategic(condition(judgment, worst, is_new, &Timestamp::now().to_string()));
         let parameters = PatchParams::default();
         let request = self.nodes.patch_status(&self.node, &parameters, &patch);
         let failed = match tokio::time::timeout(TIMEOUT, request).await {
@@ -61,10 +61,10 @@ impl Reporter {
         match failed {
             None => {
                 if is_new {
-                    let status = state.status.as_str();
-                    tracing::info!(status, share = state.share, "node condition {TYPE} set");
+                    let status = judgment.status.as_str();
+                    tracing::info!(status, share = judgment.share, "node condition {TYPE} set");
                 }
-                (self.sent, self.pause) = (Some((state.status, now)), None);
+                (self.sent, self.pause) = (Some((judgment.status, now)), None);
             }
             Some(error) => {
                 if self.pause.is_none() {
@@ -77,7 +77,7 @@ impl Reporter {
         }
     }
 
-    fn is_due(&self, status: Status, now: Instant) -> bool {
+    fn is_due(&self, status: ConditionStatus, now: Instant) -> bool {
         let is_due = self.sent.is_none_or(|(sent, at)| {
             sent != status || now.saturating_duration_since(at) >= HEARTBEAT
         });
@@ -86,8 +86,8 @@ impl Reporter {
 }
 
 /// The patch. Without a new status the API server keeps the time of the last transition.
-fn condition(state: State, worst: Option<String>, is_new: bool, now: &str) -> Value {
-    let mut message = match state.share {
+fn condition(judgment: Judgment, worst: Option<String>, is_new: bool, now: &str) -> Value {
+    let mut message = match judgment.share {
         Some(share) => format!(
             "In {:.0}% of the last minute a thread of a Guaranteed or Burstable pod waited for a CPU; waits for the \
              pod's own limit are not counted",
@@ -95,13 +95,13 @@ fn condition(state: State, worst: Option<String>, is_new: bool, now: &str) -> Va
         ),
         None => "cpuwarden does not trace waits all the time on this node".to_owned(),
     };
-    if let Some(worst) = worst.filter(|_| state.status == Status::True) {
+    if let Some(worst) = worst.filter(|_| judgment.status == ConditionStatus::True) {
         message = format!("{message}; {worst}");
     }
     let mut condition = json!({
         "type": TYPE,
-        "status": state.status.as_str(),
-        "reason": state.status.reason(),
+        "status": judgment.status.as_str(),
+        "reason": judgment.status.reason(),
         "message": message,
         "lastHeartbeatTime": now,
     });
@@ -118,8 +118,8 @@ mod tests {
 
     use super::*;
 
-    const TRUE: State = State { status: Status::True, share: Some(0.234) };
-    const FALSE: State = State { status: Status::False, share: Some(0.01) };
+    const TRUE: Judgment = Judgment { status: ConditionStatus::True, share: Some(0.234) };
+    const FALSE: Judgment = Judgment { status: ConditionStatus::False, share: Some(0.01) };
 
     async fn start(directory: &tempfile::TempDir) -> (ApiServerStub, Reporter) {
         let server = ApiServerStub::start(directory.path()).await.unwrap();

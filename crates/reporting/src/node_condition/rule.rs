@@ -14,13 +14,13 @@ pub(crate) const ENDS: f64 = 0.05;
 
 /// Value of a condition, as in the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum ConditionStatus {
     True,
     False,
     Unknown,
 }
 
-impl Status {
+impl ConditionStatus {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -41,8 +41,8 @@ impl Status {
 
 /// Status and the share of the window that led to it; `None` if it is not known.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct State {
-    pub(crate) status: Status,
+pub(crate) struct Judgment {
+    pub(crate) status: ConditionStatus,
     pub(crate) share: Option<f64>,
 }
 
@@ -51,24 +51,24 @@ pub(crate) struct State {
 pub(crate) struct Rule {
     /// Time, and wall time with contention so far, seconds.
     readings: VecDeque<(Duration, f64)>,
-    status: Status,
+    status: ConditionStatus,
     /// Time since which there is no reading.
     silent_since: Duration,
 }
 
 impl Rule {
     pub(crate) fn new(now: Duration) -> Self {
-        Self { readings: VecDeque::new(), status: Status::Unknown, silent_since: now }
+        Self { readings: VecDeque::new(), status: ConditionStatus::Unknown, silent_since: now }
     }
 
     /// Adds the lower bound of the node's contention, seconds since the agent's start; `None` while
     /// it is not measured all the time. Returns `None` until there is enough to decide.
-    pub(crate) fn read(&mut self, now: Duration, contention: Option<f64>) -> Option<State> {
+    pub(crate) fn read(&mut self, now: Duration, contention: Option<f64>) -> Option<Judgment> {
         let Some(contention) = contention else {
             self.readings.clear();
-            self.status = Status::Unknown;
+            self.status = ConditionStatus::Unknown;
             let is_known = now.saturating_sub(self.silent_since) >= WINDOW;
-            return is_known.then_some(State { status: Status::Unknown, share: None });
+            return is_known.then_some(Judgment { status: ConditionStatus::Unknown, share: None });
         };
         self.silent_since = now;
         if self.readings.back().is_some_and(|&(_, before)| contention < before) {
@@ -87,11 +87,11 @@ impl Rule {
         }
         let share = (contention - first) / length.as_secs_f64();
         self.status = match self.status {
-            _ if share >= BEGINS => Status::True,
-            Status::True if share >= ENDS => Status::True,
-            _ => Status::False,
+            _ if share >= BEGINS => ConditionStatus::True,
+            ConditionStatus::True if share >= ENDS => ConditionStatus::True,
+            _ => ConditionStatus::False,
         };
-        Some(State { status: self.status, share: Some(share) })
+        Some(Judgment { status: self.status, share: Some(share) })
     }
 }
 
@@ -103,14 +103,14 @@ mod tests {
 
     const ROUND: u64 = 10;
 
-    /// States after rounds with these shares of contention; a negative share is not measured.
-    fn states(shares: &[f64]) -> Vec<Option<Status>> {
+    /// Statuses after rounds with these shares of contention; a negative share is not measured.
+    fn statuses(shares: &[f64]) -> Vec<Option<ConditionStatus>> {
         let mut rule = Rule::new(Duration::ZERO);
         let mut contention = 0.0;
         let rounds = (1_u64..).zip(shares).map(|(round, &share)| {
             contention += share.max(0.0) * ROUND as f64;
             let value = (share >= 0.0).then_some(contention);
-            rule.read(Duration::from_secs(round * ROUND), value).map(|state| state.status)
+            rule.read(Duration::from_secs(round * ROUND), value).map(|judgment| judgment.status)
         });
         rounds.collect()
     }
@@ -118,23 +118,23 @@ mod tests {
     #[test]
     fn a_minute_decides_and_the_way_back_is_lower() {
         let busy = [vec![0.0; 7], vec![0.5; 2], vec![0.07; 8], vec![0.02; 8]].concat();
-        let states = states(&busy);
-        assert_eq!(states[..6], [None; 6], "less than a minute");
-        assert_eq!(states[6], Some(Status::False));
+        let statuses = statuses(&busy);
+        assert_eq!(statuses[..6], [None; 6], "less than a minute");
+        assert_eq!(statuses[6], Some(ConditionStatus::False));
         // 5 of 60 s, then 10 of 60 s.
-        assert_eq!(states[7..9], [Some(Status::False), Some(Status::True)]);
-        assert_eq!(states[16], Some(Status::True), "7 % is above the lower threshold");
-        assert_eq!(states.last(), Some(&Some(Status::False)));
+        assert_eq!(statuses[7..9], [Some(ConditionStatus::False), Some(ConditionStatus::True)]);
+        assert_eq!(statuses[16], Some(ConditionStatus::True), "7 % is above the lower threshold");
+        assert_eq!(statuses.last(), Some(&Some(ConditionStatus::False)));
     }
 
     #[test]
     fn without_a_measurement_for_a_minute_the_condition_is_unknown() {
-        let states = states(&[vec![0.5; 8], vec![-1.0; 7], vec![0.5; 8]].concat());
-        assert_eq!(states[7], Some(Status::True));
-        assert_eq!(states[8..13], [None; 5]);
-        assert_eq!(states[13..15], [Some(Status::Unknown); 2]);
-        assert_eq!(states[15], None, "a new window");
-        assert_eq!(states.last(), Some(&Some(Status::True)));
+        let statuses = statuses(&[vec![0.5; 8], vec![-1.0; 7], vec![0.5; 8]].concat());
+        assert_eq!(statuses[7], Some(ConditionStatus::True));
+        assert_eq!(statuses[8..13], [None; 5]);
+        assert_eq!(statuses[13..15], [Some(ConditionStatus::Unknown); 2]);
+        assert_eq!(statuses[15], None, "a new window");
+        assert_eq!(statuses.last(), Some(&Some(ConditionStatus::True)));
     }
 
     #[test]
@@ -145,22 +145,22 @@ mod tests {
             read(round * ROUND, 100.0);
         }
         assert_eq!(read(70, 3.0), None);
-        assert_eq!(read(130, 3.0).map(|state| state.status), Some(Status::False));
+        assert_eq!(read(130, 3.0).map(|judgment| judgment.status), Some(ConditionStatus::False));
     }
 
     proptest! {
         #[test]
-        fn a_state_fits_the_share_of_the_last_minute(shares in prop::collection::vec(0.0..=1.0_f64, 7..40)) {
-            for (round, state) in states(&shares).into_iter().enumerate().skip(6) {
+        fn a_status_fits_the_share_of_the_last_minute(shares in prop::collection::vec(0.0..=1.0_f64, 7..40)) {
+            for (round, status) in statuses(&shares).into_iter().enumerate().skip(6) {
                 let share: f64 = shares[round - 5..=round].iter().sum::<f64>() / 6.0;
                 let margin = 1e-9;
                 if share > BEGINS + margin {
-                    prop_assert_eq!(state, Some(Status::True));
+                    prop_assert_eq!(status, Some(ConditionStatus::True));
                 }
                 if share < ENDS - margin {
-                    prop_assert_eq!(state, Some(Status::False));
+                    prop_assert_eq!(status, Some(ConditionStatus::False));
                 }
-                prop_assert!(state.is_some());
+                prop_assert!(status.is_some());
             }
         }
     }

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::cgroup::{Cgroup, Deltas};
+use crate::cgroup::{Deltas, SampledCgroup};
 use crate::naming::{KnownContainer, Limits};
-use crate::series::{ContainerSeries, PodSeries, SeriesId, Table, Track};
+use crate::series::{ContainerSeries, PodSeries, SeriesId, SeriesTable, Track};
 
 /// Series of the containers and pods.
 #[derive(Default)]
 pub(super) struct Ledger {
-    pub(super) containers: Table<ContainerSeries>,
-    pub(super) pods: Table<PodSeries>,
+    pub(super) containers: SeriesTable<ContainerSeries>,
+    pub(super) pods: SeriesTable<PodSeries>,
 }
 
 impl Ledger {
     /// Adds the increments of a container's counters to its series, if it has one, and copies its
     /// settings.
-    pub(super) fn count_container(&mut self, cgroup: &Cgroup, deltas: &Deltas) {
+    pub(super) fn count_container(&mut self, cgroup: &SampledCgroup, deltas: &Deltas) {
         let Some(series) = cgroup.series else { return };
         let series = self.containers.get_mut(series);
         series.add(deltas, cgroup.activity.had_quota);
@@ -31,7 +31,7 @@ impl Ledger {
     }
 
     /// Adds the increments of a pod's own counters to its series, if it has one.
-    pub(super) fn count_pod(&mut self, cgroup: &Cgroup, deltas: &Deltas) {
+    pub(super) fn count_pod(&mut self, cgroup: &SampledCgroup, deltas: &Deltas) {
         if let Some(series) = cgroup.series {
             self.pods.get_mut(series).add(deltas, cgroup.settings.cpu_limit());
         }
@@ -46,7 +46,7 @@ impl Ledger {
     }
 
     /// Limits of a container's cgroup, as the kernel enforces them.
-    pub(super) fn limits(&self, cgroup: &Cgroup) -> Limits {
+    pub(super) fn limits(&self, cgroup: &SampledCgroup) -> Limits {
         let row = cgroup.series.map(|series| self.containers.get(series).row());
         Limits {
             cpu_cores: cgroup.settings.cpu_limit().cores(),

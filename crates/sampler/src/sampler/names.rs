@@ -7,10 +7,10 @@ use snapshot::ContainerIdentity;
 
 use super::Sampler;
 use super::lookup::{Awaited, ExitedUnnamed, Lookups, NameLookup};
-use crate::cgroup::{Cgroup, CgroupId, LastCounters, Naming, SampledKind};
+use crate::cgroup::{CgroupId, LastCounters, Naming, SampledCgroup, SampledKind};
 use crate::naming::{self, Circumstances, KnownContainer, Name, Surroundings};
 use crate::plan::Activity;
-use crate::series::{ContainerSeries, SeriesId, Table, Track};
+use crate::series::{ContainerSeries, SeriesId, SeriesTable, Track};
 use crate::timing::Timing;
 use crate::tree::SampledTree;
 
@@ -33,7 +33,7 @@ impl InTree<'_> {
         self.tree.hierarchy.cpu.join(&*self.tree.cgroups[self.id].relative)
     }
 
-    fn siblings(&self) -> impl Iterator<Item = &Cgroup> {
+    fn siblings(&self) -> impl Iterator<Item = &SampledCgroup> {
         let parent = self.tree.cgroups[self.id].parent;
         let others = self
             .tree
@@ -61,7 +61,7 @@ impl Surroundings for InTree<'_> {
     }
 
     fn has_sandbox(&self) -> bool {
-        let is_sandbox = |cgroup: &Cgroup| {
+        let is_sandbox = |cgroup: &SampledCgroup| {
             cgroup.naming == Naming::Sandbox && cgroup.kind != SampledKind::Conmon
         };
         self.siblings().any(is_sandbox)
@@ -70,7 +70,7 @@ impl Surroundings for InTree<'_> {
 
 impl NameLookup {
     /// Records that the name of a container is pending, and when its next lookup is due.
-    fn plan_lookup(&mut self, cgroup: &Cgroup, may_answer: bool, timing: &Timing) {
+    fn plan_lookup(&mut self, cgroup: &SampledCgroup, may_answer: bool, timing: &Timing) {
         if !matches!(cgroup.kind, SampledKind::Container(_)) {
             return;
         }
@@ -91,7 +91,7 @@ impl NameLookup {
     /// their pod.
     fn name_exited(
         &mut self,
-        containers: &mut Table<ContainerSeries>,
+        containers: &mut SeriesTable<ContainerSeries>,
         now: Instant,
         may_answer: bool,
         timing: &Timing,
@@ -128,7 +128,7 @@ impl NameLookup {
     pub(super) fn keep_exited(
         &mut self,
         gone: ExitedUnnamed,
-        containers: &mut Table<ContainerSeries>,
+        containers: &mut SeriesTable<ContainerSeries>,
     ) {
         let pod = gone.pod;
         self.exited.push(gone);

@@ -9,7 +9,7 @@ use snapshot::FeatureState;
 use super::{Sampler, SamplerConfig};
 use crate::features;
 use crate::probe::NodeProbe;
-use crate::series::{ContainerSeries, Table};
+use crate::series::{ContainerSeries, SeriesTable};
 
 /// State of the node beside its cgroups.
 pub(super) struct NodeState {
@@ -21,15 +21,14 @@ pub(super) struct NodeState {
 
 impl NodeState {
     pub(super) fn new(config: &SamplerConfig, hierarchy: &Hierarchy) -> Self {
-        let mut probe = NodeProbe::new(&config.proc_root, &config.sys_root, hierarchy);
-        probe.kernel.weight_rule = config.weight_rule;
+        let probe = NodeProbe::new(&config.proc_root, &config.sys_root, hierarchy);
         Self { probe, features: Vec::new(), is_weight_rule_shown: false }
     }
 
     /// Derives the rule between shares and weights from containers with a known request. The
     /// majority decides: after an upgrade of the runtime, older containers still have the old
     /// rule's weight.
-    pub(super) fn detect_weight_rule(&mut self, containers: &Table<ContainerSeries>) {
+    pub(super) fn detect_weight_rule(&mut self, containers: &SeriesTable<ContainerSeries>) {
         let shown = containers.iter().filter_map(|series| series.row.shown_weight_rule());
         let balance: i64 = shown.map(|rule| if rule == WeightRule::Linear { 1 } else { -1 }).sum();
         if balance != 0 {

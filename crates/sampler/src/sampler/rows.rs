@@ -9,10 +9,10 @@ use super::node::NodeState;
 use super::reads::ReadState;
 use super::schedule::Schedule;
 use super::{Ledger, Sampler};
-use crate::cgroup::{Cgroup, Naming, SampledKind};
+use crate::cgroup::{Naming, SampledCgroup, SampledKind};
 use crate::counter::Context;
 use crate::files::ReadErrors;
-use crate::series::{ContainerSeries, Table, Track};
+use crate::series::{ContainerSeries, SeriesTable, Track};
 use crate::tree::SampledTree;
 
 impl Sampler {
@@ -61,7 +61,7 @@ impl Sampler {
 }
 
 /// Row of a cgroup.
-fn cgroup_row(cgroup: &Cgroup, containers: &mut Table<ContainerSeries>) -> CgroupRow {
+fn cgroup_row(cgroup: &SampledCgroup, containers: &mut SeriesTable<ContainerSeries>) -> CgroupRow {
     let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
         (
             SampledKind::Above | SampledKind::Root | SampledKind::Partition | SampledKind::Qos,

@@ -8,7 +8,7 @@ mod window;
 
 pub(crate) use container::ContainerSeries;
 pub(crate) use pod::PodSeries;
-pub(crate) use table::{SeriesId, Table, Track};
+pub(crate) use table::{SeriesId, SeriesTable, Track};
 pub(crate) use totals::add;
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
         Deltas { user_ns: Value::Read(user_ns), cfs: Value::Read(cfs), ..Deltas::default() }
     }
 
-    fn rows(table: &mut Table<ContainerSeries>) -> Vec<(String, u64)> {
+    fn rows(table: &mut SeriesTable<ContainerSeries>) -> Vec<(String, u64)> {
         let mut rows = Vec::new();
         table.publish(&mut rows);
         rows.iter().map(|row| (row.identity.container.clone(), row.user_ns.unwrap())).collect()
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_restart_continues_the_same_series() {
-        let mut table = Table::<ContainerSeries>::default();
+        let mut table = SeriesTable::<ContainerSeries>::default();
         let first = table.attach(identity("app"), pod(1), true);
         table.get_mut(first).add(&deltas(5, 0, 0), false);
         table.detach(first);
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_name_that_comes_late_takes_the_totals_along() {
-        let mut table = Table::<ContainerSeries>::default();
+        let mut table = SeriesTable::<ContainerSeries>::default();
         let named = table.attach(identity("app"), pod(1), true);
         table.get_mut(named).add(&deltas(5, 0, 0), false);
         let unknown = table.attach(identity("0123"), pod(1), false);
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_grew_under_a_name_stays_there() {
-        let mut table = Table::<ContainerSeries>::default();
+        let mut table = SeriesTable::<ContainerSeries>::default();
         let named = table.attach(identity("app"), pod(1), true);
         table.get_mut(named).add(&deltas(5, 0, 0), false);
         let unknown = table.attach(identity("0123"), pod(1), false);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_series_goes_with_its_last_pod() {
-        let mut table = Table::<ContainerSeries>::default();
+        let mut table = SeriesTable::<ContainerSeries>::default();
         let old = table.attach(identity("app"), pod(1), true);
         table.get_mut(old).add(&deltas(5, 0, 0), false);
         table.attach(identity("app"), pod(2), true);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn windows_count_only_with_periods_and_never_history() {
-        let mut table = Table::<ContainerSeries>::default();
+        let mut table = SeriesTable::<ContainerSeries>::default();
         let id = table.attach(identity("app"), pod(1), true);
         let series = table.get_mut(id);
         series.add(&Deltas { first: true, ..deltas(0, 100, 100) }, true);

@@ -47,7 +47,7 @@ pub(crate) trait Track: Clone + Default {
 type Identity<T> = <<T as Track>::Row as Row>::Identity;
 
 #[derive(Debug, Default)]
-struct Entry<T> {
+struct SeriesEntry<T> {
     track: T,
     /// Whether it is shown in the exposition.
     visible: bool,
@@ -77,8 +77,8 @@ const SHOWN_AFTER_RENAME: Duration = Duration::from_secs(120);
 
 /// All series of one kind.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
-    entries: Slab<Entry<T>>,
+pub(crate) struct SeriesTable<T> {
+    entries: Slab<SeriesEntry<T>>,
     by_labels: HashMap<Box<str>, SeriesId>,
     /// Visible series in the order of the exposition.
     order: Vec<SeriesId>,
@@ -87,7 +87,7 @@ pub(crate) struct Table<T> {
     renamed: Vec<(SeriesId, Option<Instant>)>,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for SeriesTable<T> {
     fn default() -> Self {
         Self {
             entries: Slab::new(),
@@ -99,7 +99,7 @@ impl<T> Default for Table<T> {
     }
 }
 
-impl<T: Track> Table<T> {
+impl<T: Track> SeriesTable<T> {
     pub(crate) fn get(&self, id: SeriesId) -> &T {
         &self.entries[id].track
     }
@@ -128,7 +128,7 @@ impl<T: Track> Table<T> {
         let id = match self.by_labels.get(labels) {
             Some(&id) => id,
             None => {
-                let id = self.entries.insert(Entry::default());
+                let id = self.entries.insert(SeriesEntry::default());
                 self.by_labels.insert(labels.into(), id);
                 id
             }

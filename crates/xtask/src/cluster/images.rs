@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{ClusterError, Options, write};
-use crate::image::{self, Build, Content, Entry, Platform, Source};
+use crate::image::{self, Build, Content, ImageCommand, Platform, Source};
 use crate::{process, workspace};
 
 /// Tag of the images of the test.
@@ -40,8 +40,9 @@ pub(super) fn write_all(options: &Options, directory: &Path) -> Result<(), Clust
             platform: Platform::Amd64,
             files: vec![(guest_path.to_owned(), 0o755, bytes)],
         };
-        let entry = Entry { entrypoint: vec![format!("/{guest_path}")], command: Vec::new() };
-        let entry = if name == "cpuwarden" { Entry::default() } else { entry };
+        let entry =
+            ImageCommand { entrypoint: vec![format!("/{guest_path}")], command: Vec::new() };
+        let entry = if name == "cpuwarden" { ImageCommand::default() } else { entry };
         let archive = image::pack(&source, tag, &entry, &[content])?;
         write(&directory.join(format!("{name}.tar")), archive.bytes)?;
     }

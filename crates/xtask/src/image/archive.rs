@@ -44,14 +44,14 @@ pub struct Content {
 
 /// Command of the image's containers, unless their pod says otherwise.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct ImageCommand {
     /// Program and leading arguments.
     pub entrypoint: Vec<String>,
     /// Further arguments.
     pub command: Vec<String>,
 }
 
-impl Default for Entry {
+impl Default for ImageCommand {
     /// The agent.
     fn default() -> Self {
         Self { entrypoint: vec!["/cpuwarden".into()], command: vec!["run".into()] }
@@ -76,7 +76,7 @@ pub struct Archive {
 pub fn pack(
     source: &Source,
     tag: &str,
-    entry: &Entry,
+    entry: &ImageCommand,
     contents: &[Content],
 ) -> Result<Archive, ImageError> {
     let mut blobs = Blobs::default();
@@ -107,7 +107,7 @@ pub fn pack(
 fn manifest(
     source: &Source,
     tag: &str,
-    entry: &Entry,
+    entry: &ImageCommand,
     content: &Content,
     blobs: &mut Blobs,
 ) -> Result<Value, ImageError> {

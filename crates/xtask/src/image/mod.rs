@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-pub use archive::{Archive, Content, Entry, pack};
+pub use archive::{Archive, Content, ImageCommand, pack};
 pub(crate) use archive::{compressed_tar, digest_of};
 pub use chart::pack_chart;
 pub use licenses::{License, licenses};
@@ -139,7 +139,7 @@ fn assemble(build: &Build<'_>) -> Result<(Archive, Vec<(Platform, PathBuf)>), Im
         contents.push(Content { platform, files });
         programs.push((platform, program));
     }
-    Ok((pack(build.source, VERSION, &Entry::default(), &contents)?, programs))
+    Ok((pack(build.source, VERSION, &ImageCommand::default(), &contents)?, programs))
 }
 
 /// Builds again from a copy of the source, with another target directory, and compares the images.

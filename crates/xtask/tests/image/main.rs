@@ -17,7 +17,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use xtask::image::{
-    self, Archive, Build, Content, Entry, Image, Options, PLATFORMS, Platform, Source,
+    self, Archive, Build, Content, Image, ImageCommand, Options, PLATFORMS, Platform, Source,
 };
 use xtask::{krew, release, workspace};
 
@@ -36,7 +36,7 @@ fn source() -> Source {
 fn packed(program: &[u8]) -> Archive {
     let files = vec![("cpuwarden".to_owned(), 0o755, program.to_vec())];
     let contents = PLATFORMS.map(|platform| Content { platform, files: files.clone() });
-    image::pack(&source(), "0.1.0", &Entry::default(), &contents).unwrap()
+    image::pack(&source(), "0.1.0", &ImageCommand::default(), &contents).unwrap()
 }
 
 /// Files of a tar archive with mode, owner, time and bytes.

@@ -1,6 +1,6 @@
 //! Containers with their pods.
 
-use colocation::{Ineligible, PodBurst};
+use crate::rules::{Ineligible, PodBurst};
 use kubepods::model::{Container, Pod};
 use snapshot::ContainerRow;
 

@@ -5,10 +5,10 @@ mod values;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::rules::{BurstLimits, BurstPolicy, Candidate, Ineligible, eligible};
 use analysis::BurstForecast;
 use api::OBJECTIVE;
 use cgroupfs::Hierarchy;
-use colocation::{BurstLimits, BurstPolicy, Candidate, Ineligible, eligible};
 use snapshot::ContainerRow;
 use state_dir::Setting;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use colocation::burst_usec;
+use crate::rules::burst_usec;
 use state_dir::Setting;
 
 use crate::config::ActorConfig;

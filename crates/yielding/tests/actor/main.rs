@@ -9,11 +9,11 @@ use std::fs;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use colocation::{Settings, Step};
 use kernel_text::CgroupVersion;
 use kubepods::model::Resize;
 use state_dir::ActingMode;
 use state_dir::{Lock, Setting, Writer};
+use yielding::rules::{ControllerSettings, Step};
 use yielding::{Actor, ActorConfig, Feature, Mode, Why, keep_restoring, restore};
 
 use node::{BATCH, CART, Node, SPARK, container};
@@ -159,7 +159,7 @@ fn a_container_confined_to_other_cpus_keeps_the_floor() {
     assert_eq!(read(&node).trim(), "3-4");
     actor.give_back();
     node.file(&cpus, "2-7\n");
-    let settings = Settings { floor_cpus: 3, ..Settings::default() };
+    let settings = ControllerSettings { floor_cpus: 3, ..ControllerSettings::default() };
     let mut actor = Actor::new(ActorConfig { settings, ..node.config() }, node.start);
     node.reach(&mut actor, Step::FewerCpus);
     assert_eq!(read(&node).trim(), "2-4");

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use colocation::{Settings, Step};
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use kubepods::model::{Pod, Resize, Resources};
@@ -16,6 +15,7 @@ use snapshot::{
     NodeSnapshot, NodeWaits, PodIdentity, TraceMode, TraceRow,
 };
 use state_dir::ActingMode;
+use yielding::rules::{ControllerSettings, Step};
 use yielding::{Actor, ActorConfig, BestEffortReport, BurstSettings, Inputs, Resizes};
 
 pub(crate) const BATCH: &str = "aaaaaaaa-0000-4000-8000-000000000001";
@@ -130,7 +130,7 @@ impl Node {
             proc_root: path("proc"),
             sys_root: path("sys"),
             state_dir: path("state"),
-            settings: Settings::default(),
+            settings: ControllerSettings::default(),
             burst_settings: BurstSettings::default(),
             reserved: CpuSet::default(),
             resizes: Resizes::default(),

@@ -10,11 +10,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use colocation::Ineligible;
 use kernel_text::CgroupVersion;
 use kubepods::path::QosClass;
 use state_dir::ActingMode;
 use state_dir::{CheckedFile, Setting};
+use yielding::rules::Ineligible;
 use yielding::{
     Actor, ActorConfig, BurstChange, BurstReport, BurstSettings, Feature, Mode, Why, restore,
 };

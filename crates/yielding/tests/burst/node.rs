@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use analysis::BurstForecast;
 use cgroupfs::Hierarchy;
-use colocation::Settings;
 use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::PodIndex;
 use kubepods::model::{Container, Pod, Resources};
 use kubepods::path::QosClass;
 use snapshot::{Bandwidth, ContainerIdentity, ContainerRow, NodeSnapshot, Quota};
 use state_dir::ActingMode;
+use yielding::rules::ControllerSettings;
 use yielding::{Actor, ActorConfig, BurstReport, BurstSettings, Inputs, Resizes};
 
 pub(crate) const UID: &str = "aaaaaaaa-0000-4000-8000-000000000001";
@@ -145,7 +145,7 @@ impl Node {
             proc_root: path("proc"),
             sys_root: path("sys"),
             state_dir: path("state"),
-            settings: Settings::default(),
+            settings: ControllerSettings::default(),
             burst_settings: BurstSettings::default(),
             reserved: CpuSet::default(),
             resizes: self.resizes.clone(),

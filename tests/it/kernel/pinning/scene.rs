@@ -11,7 +11,7 @@ use kubepods::model::{Container, Phase, Pod, Resources};
 use pinning::{
     DrainConfig, NodeConfig, PassReport, Pinner, PinnerConfig, Scope, Trace, to_current,
 };
-use placement::{Class, Holding, Profiles, Settings, Step, Uid};
+use placement::{Class, Holding, PlacementSettings, Profiles, Step, Uid};
 use state_dir::PinningCheckpoint;
 
 use crate::support::{Cgroup, Qos, RealTree};
@@ -200,7 +200,7 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
         reconcile_interval: Duration::from_secs(30),
         descriptors: 1000,
         reserved: CpuSet::new(),
-        settings: Settings { share_floor: 1, ..Settings::default() },
+        settings: PlacementSettings { share_floor: 1, ..PlacementSettings::default() },
         profiles: Profiles::default(),
         admission: None,
     }

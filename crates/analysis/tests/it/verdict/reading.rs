@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use analysis::verdict::{PodSecond, Reader, Second, Verdicts};
+use analysis::verdict::{PodSecond, Second, SnapshotReader, Verdicts};
 use snapshot::{
     ContainerIdentity, ContainerRow, ContainerWaits, Culprit, Losses, LostTime, NodeSnapshot,
     NodeWaits, TraceMode, TraceRow,
@@ -78,7 +78,7 @@ fn pod<'a>(second: &'a Second, name: &str) -> &'a PodSecond {
 #[test]
 fn counters_become_seconds_and_those_verdicts() {
     let (mut reader, mut verdicts, start) =
-        (Reader::default(), Verdicts::default(), Instant::now());
+        (SnapshotReader::default(), Verdicts::default(), Instant::now());
     assert!(reader.read(&node(start, 100), |_| false).is_none(), "the baseline");
     let mut found = Vec::new();
     for number in 101..110 {
@@ -96,7 +96,7 @@ fn counters_become_seconds_and_those_verdicts() {
 
 #[test]
 fn a_second_waits_for_the_next_poll_of_the_trace() {
-    let (mut reader, start) = (Reader::default(), Instant::now());
+    let (mut reader, start) = (SnapshotReader::default(), Instant::now());
     reader.read(&node(start, 0), |_| false);
     let first = node(start, 1);
     assert!(reader.read(&first, |_| false).is_some());
@@ -116,7 +116,7 @@ fn a_second_waits_for_the_next_poll_of_the_trace() {
 
 /// Contention without the trace, per second; the threads are read every ten seconds.
 fn contention(threads: u64) -> Vec<f64> {
-    let (mut reader, start) = (Reader::default(), Instant::now());
+    let (mut reader, start) = (SnapshotReader::default(), Instant::now());
     let untraced = |second: u64| {
         let mut row = container("shop/web", 500 * second, 0);
         row.contention_lower_ns = Some(second / 10 * 10 * 800 * MS);
@@ -137,7 +137,7 @@ fn contention_without_the_trace_is_spread_and_without_waits_for_own_threads() {
 
 #[test]
 fn jobs_of_a_cron_job_are_one_workload() {
-    let (mut reader, start) = (Reader::default(), Instant::now());
+    let (mut reader, start) = (SnapshotReader::default(), Instant::now());
     let of_job = |second, name: &str| {
         let mut snapshot = node(start, second);
         let identity = Arc::make_mut(&mut snapshot.containers[0].identity);

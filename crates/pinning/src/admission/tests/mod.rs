@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Authorization, Class, Current, Grid, Holding, Kubelet, Numbering, Pod, QOS_CLASS_LABEL,
-    Selector, Settings, Uid,
+    Authorization, Class, Current, Grid, Holding, Kubelet, Numbering, PlacementSettings, Pod,
+    QOS_CLASS_LABEL, Selector, Uid,
 };
 
-use super::state::{InEffect, State};
+use super::state::{AdmissionState, InEffect};
 use super::{Admission, Claim, ForeignContainer, Placed};
 use crate::Machine;
 use crate::planned::{PlanInputs, Planned, Rules};
@@ -51,20 +51,20 @@ struct Passes {
     /// Outcome of the last plan.
     current: Current,
     version: CgroupVersion,
-    state: State,
+    state: AdmissionState,
     now: Instant,
 }
 
 impl Passes {
     fn new(cpus: u32) -> Self {
-        let settings = Settings { share_floor: 1, ..Settings::default() };
+        let settings = PlacementSettings { share_floor: 1, ..PlacementSettings::default() };
         Self {
             machine: machine(cpus),
             rules: Arc::new(Rules { settings, ..Rules::default() }),
             kubelet: Kubelet::default(),
             current: Current::default(),
             version: CgroupVersion::V1,
-            state: State::default(),
+            state: AdmissionState::default(),
             now: Instant::now(),
         }
     }
@@ -356,7 +356,8 @@ fn a_pod_that_may_preserve_its_cpus_is_not_placed() {
     for (selectors, expected) in [(vec![], Some("0-3")), (vec![Selector::default()], None)] {
         let mut passes = Passes::new(4);
         let authorization = Authorization { preserve_cpus: selectors, ..Authorization::default() };
-        let settings = Settings { share_floor: 1, authorization, ..Settings::default() };
+        let settings =
+            PlacementSettings { share_floor: 1, authorization, ..PlacementSettings::default() };
         passes.rules = Arc::new(Rules { settings, ..Rules::default() });
         passes.pass(&[]);
         let preserved = pod("preserved", "LS", 0);

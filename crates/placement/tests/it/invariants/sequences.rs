@@ -190,7 +190,7 @@ proptest! {
             let mut stage = stage.clone();
             let hierarchy = stage.hierarchy();
             for (at, pod) in stage.cgroups().into_iter().enumerate() {
-                let may_widen = |cgroup: &placement::Cgroup| cgroup.ours && (some || at % 2 == 0);
+                let may_widen = |cgroup: &placement::CpusetCgroup| cgroup.ours && (some || at % 2 == 0);
                 for step in widen_steps(&hierarchy, &pod, &hierarchy.ceiling, may_widen) {
                     let Step::Write { path, cpus, effective, .. } = step else { panic!("{step:?}") };
                     prop_assert!(stage.kernel.write(&path, &cpus).is_ok(), "{:?} := {:?}", path, cpus);

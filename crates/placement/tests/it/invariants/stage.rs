@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use kernel_text::{CgroupVersion, CpuSet};
 use placement::{
-    Cgroup, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Step, Transition, Uid, write_steps,
+    CpusetCgroup, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Step, Transition, Uid,
+    write_steps,
 };
 
 use super::sim::{Kernel, ROOT};
@@ -94,7 +95,7 @@ impl Stage {
 
     fn cgroups_of(&self, uid: &Uid) -> PodCgroups {
         let paths = self.kernel.paths(&dir(uid));
-        let cgroup = |path: &PathBuf| Cgroup {
+        let cgroup = |path: &PathBuf| CpusetCgroup {
             path: path.clone(),
             parent: paths.iter().position(|above| Some(above.as_path()) == path.parent()),
             configured: self.kernel.configured(path).clone(),

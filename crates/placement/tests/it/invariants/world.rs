@@ -2,8 +2,8 @@
 
 use kernel_text::CpuSet;
 use placement::{
-    Authorization, Current, Kubelet, Node, NumaStrategy, Plan, PlanError, Pod, Profiles,
-    QOS_CLASS_LABEL, Selector, Settings, Topology, plan,
+    Authorization, Current, Kubelet, Node, NumaStrategy, PlacementSettings, Plan, PlanError, Pod,
+    Profiles, QOS_CLASS_LABEL, Selector, Topology, plan,
 };
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ pub(crate) struct World {
     pub(crate) machine: Machine,
     pub(crate) reserved: CpuSet,
     pub(crate) kubelet: Kubelet,
-    pub(crate) settings: Settings,
+    pub(crate) settings: PlacementSettings,
     pub(crate) pods: Vec<Pod>,
     pub(crate) current: Current,
     arrivals: u64,
@@ -45,7 +45,7 @@ impl World {
     /// A node with these pods and nothing reserved.
     pub(crate) fn of(machine: Machine, pods: Vec<Pod>) -> Self {
         let (kubelet, settings, current) =
-            (Kubelet::default(), Settings::default(), Current::default());
+            (Kubelet::default(), PlacementSettings::default(), Current::default());
         Self { machine, reserved: CpuSet::new(), kubelet, settings, pods, current, arrivals: 0 }
     }
 
@@ -138,7 +138,7 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
                 max_exclusive_cpus_per_namespace: caps.1,
                 ..Authorization::default()
             };
-            let settings = Settings {
+            let settings = PlacementSettings {
                 share_floor,
                 strategy,
                 trust_resource_status,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use snapshot::{NodeSnapshot, TraceMode};
 
-use crate::usage::ContainerUsage;
+use super::usage::ContainerUsage;
 
 /// Namespace and name of a pod.
 pub(crate) type PodKey = (Arc<str>, Arc<str>);

@@ -1,10 +1,10 @@
 //! Burst values.
 
-use colocation::{
+use proptest::prelude::*;
+use yielding::rules::{
     BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst, burst_usec,
     burst_usec_before_resize, eligible,
 };
-use proptest::prelude::*;
 
 #[test]
 fn annotations_are_parsed_with_koordinators_defaults() {

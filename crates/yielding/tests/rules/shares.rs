@@ -1,7 +1,7 @@
 //! Division of a quota over pods.
 
-use colocation::share_cores;
 use proptest::prelude::*;
+use yielding::rules::share_cores;
 
 fn is_about(shares: &[f64], expected: &[f64]) -> bool {
     shares.len() == expected.len()

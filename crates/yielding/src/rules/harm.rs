@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use snapshot::NodeSnapshot;
 
-use crate::waits::{PodKey, WaitMeter};
+use super::waits::{PodKey, WaitMeter};
 
 /// Worst harm over one interval.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use crate::budget::{GROWTH, grown_cpus, grown_quota_usec};
-use crate::harm::{HARM_THRESHOLD, Harm, Harms};
+use super::budget::{GROWTH, grown_cpus, grown_quota_usec};
+use super::harm::{HARM_THRESHOLD, Harm, Harms};
 
 /// How far best-effort pods yield. Each step includes the ones before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +57,7 @@ impl Target {
 
 /// Settings of the controller.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
+pub struct ControllerSettings {
     /// Harm at or above this share is too much.
     pub harm_above: f64,
     /// Harm below this share is none.
@@ -78,7 +78,7 @@ pub struct Settings {
     pub can_move: bool,
 }
 
-impl Default for Settings {
+impl Default for ControllerSettings {
     fn default() -> Self {
         Self {
             harm_above: HARM_THRESHOLD,
@@ -165,7 +165,7 @@ pub struct Transition {
     pub reason: Reason,
 }
 
-/// Maximum factor by which relapses lengthen [`Settings::loosen_after`].
+/// Maximum factor by which relapses lengthen [`ControllerSettings::loosen_after`].
 const MAX_LOOSEN_FACTOR: u32 = 16;
 
 /// A quota helps if the harm falls to this part or below.
@@ -181,7 +181,7 @@ const PERIOD_USEC: u64 = 100_000;
 /// The state machine. Times are offsets from any fixed moment and must not decrease.
 #[derive(Debug, Clone)]
 pub struct Controller {
-    settings: Settings,
+    settings: ControllerSettings,
     target: Target,
     /// Since when harm has lasted without a step against it.
     harmed_since: Option<Duration>,
@@ -219,9 +219,9 @@ impl Halvings {
 impl Controller {
     /// Creates a controller without restrictions.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ControllerSettings) -> Self {
         Self {
-            settings: Settings { floor_cpus: settings.floor_cpus.max(2), ..settings },
+            settings: ControllerSettings { floor_cpus: settings.floor_cpus.max(2), ..settings },
             target: Target::default(),
             harmed_since: None,
             unharmed_since: None,
@@ -363,7 +363,7 @@ impl Controller {
 
     /// The target after one more step; the same if everything is at its floor.
     fn tightened(&self, node_cpus: usize) -> Target {
-        let Settings { floor_cpus, floor_cores, can_idle, can_move, .. } = self.settings;
+        let ControllerSettings { floor_cpus, floor_cores, can_idle, can_move, .. } = self.settings;
         let mut target = self.target;
         if can_idle && !target.idle {
             target.idle = true;

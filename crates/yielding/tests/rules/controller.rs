@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use colocation::{Controller, Harm, Harms, Reason, Settings, Signal, Step, Target};
 use proptest::prelude::*;
+use yielding::rules::{Controller, ControllerSettings, Harm, Harms, Reason, Signal, Step, Target};
 
 const NODE_CPUS: usize = 16;
 
@@ -43,7 +43,8 @@ fn target(idle: bool, cpus: Option<usize>, quota_cores: Option<f64>) -> Target {
 
 #[test]
 fn lasting_harm_takes_one_step_after_the_other() {
-    let mut controller = Controller::new(Settings { floor_cpus: 4, ..Settings::default() });
+    let mut controller =
+        Controller::new(ControllerSettings { floor_cpus: 4, ..ControllerSettings::default() });
     assert_eq!(
         run(&mut controller, 0..16, 0.2),
         [
@@ -58,7 +59,7 @@ fn lasting_harm_takes_one_step_after_the_other() {
 
 #[test]
 fn a_pod_with_a_small_request_takes_no_cpu_from_best_effort() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     let mut tick = |second, weighed| {
         controller.tick(at(second), weighed_waits(0.99, weighed), NODE_CPUS);
         controller.target()
@@ -72,7 +73,8 @@ fn a_pod_with_a_small_request_takes_no_cpu_from_best_effort() {
 
 #[test]
 fn a_quota_is_halved_to_the_floor_while_the_harm_falls() {
-    let mut controller = Controller::new(Settings { floor_cpus: 4, ..Settings::default() });
+    let mut controller =
+        Controller::new(ControllerSettings { floor_cpus: 4, ..ControllerSettings::default() });
     for second in 0..60 {
         let lost = 0.9f64.powf(second as f64 / 2.0).max(0.06);
         controller.tick(at(second), waits(lost), NODE_CPUS);
@@ -82,7 +84,8 @@ fn a_quota_is_halved_to_the_floor_while_the_harm_falls() {
 
 #[test]
 fn a_quota_stays_while_halving_does_not_help_and_shrinks_after_a_pause_of_the_harm() {
-    let mut controller = Controller::new(Settings { floor_cpus: 4, ..Settings::default() });
+    let mut controller =
+        Controller::new(ControllerSettings { floor_cpus: 4, ..ControllerSettings::default() });
     run(&mut controller, 0..16, 0.2);
     assert_eq!(run(&mut controller, 16..600, 0.19), []);
     assert_eq!(controller.target(), target(true, Some(4), Some(1.0)));
@@ -93,7 +96,7 @@ fn a_quota_stays_while_halving_does_not_help_and_shrinks_after_a_pause_of_the_ha
 
 #[test]
 fn brief_harm_takes_no_step() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     for second in 0..60 {
         let lost = if second % 3 == 0 { 0.0 } else { 0.5 };
         assert_eq!(controller.tick(at(second), waits(lost), NODE_CPUS), None);
@@ -102,7 +105,7 @@ fn brief_harm_takes_no_step() {
 
 #[test]
 fn harm_between_the_thresholds_holds_the_step() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     assert_eq!(run(&mut controller, 0..4, 0.2).len(), 1);
     assert_eq!(run(&mut controller, 4..600, 0.03), []);
     assert_eq!(controller.target().step(), Step::Idle);
@@ -110,7 +113,8 @@ fn harm_between_the_thresholds_holds_the_step() {
 
 #[test]
 fn steps_are_given_back_slowly_and_in_reverse() {
-    let mut controller = Controller::new(Settings { floor_cpus: 14, ..Settings::default() });
+    let mut controller =
+        Controller::new(ControllerSettings { floor_cpus: 14, ..ControllerSettings::default() });
     run(&mut controller, 0..10, 0.2);
     assert_eq!(controller.target(), target(true, Some(14), Some(7.0)));
     let back = run(&mut controller, 10..200, 0.0);
@@ -125,7 +129,7 @@ fn steps_are_given_back_slowly_and_in_reverse() {
 
 #[test]
 fn a_relapse_doubles_the_time_before_steps_are_given_back() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     assert_eq!(run(&mut controller, 0..4, 0.2).len(), 1);
     assert_eq!(run(&mut controller, 4..40, 0.0), [(34, Target::default())]);
     assert_eq!(run(&mut controller, 40..44, 0.2).len(), 1);
@@ -134,16 +138,16 @@ fn a_relapse_doubles_the_time_before_steps_are_given_back() {
 
 #[test]
 fn without_cpu_idle_or_cpusets_the_next_step_is_taken() {
-    let settings = Settings { can_idle: false, ..Settings::default() };
+    let settings = ControllerSettings { can_idle: false, ..ControllerSettings::default() };
     let mut controller = Controller::new(settings);
     assert_eq!(run(&mut controller, 0..4, 0.2), [(3, target(false, Some(8), None))]);
-    let mut controller = Controller::new(Settings { can_move: false, ..settings });
+    let mut controller = Controller::new(ControllerSettings { can_move: false, ..settings });
     assert_eq!(run(&mut controller, 0..4, 0.2), [(3, target(false, None, Some(8.0)))]);
 }
 
 #[test]
 fn the_fallback_follows_the_budget_with_limited_growth() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     let mut tick = |second, budget| {
         controller.tick(at(second), Signal::Utilization(budget), NODE_CPUS).map(|t| t.to)
     };
@@ -156,7 +160,7 @@ fn the_fallback_follows_the_budget_with_limited_growth() {
 
 #[test]
 fn a_budget_below_the_floor_of_cpus_is_a_quota() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     let mut tick = |second, budget| {
         controller.tick(at(second), Signal::Utilization(budget), 2).map(|t| t.to.quota_cores)
     };
@@ -176,14 +180,14 @@ fn a_budget_below_the_floor_of_cpus_is_a_quota() {
 
 #[test]
 fn on_a_large_node_the_budget_is_cpus_and_then_a_quota() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     let transition = controller.tick(at(0), Signal::Utilization(0.7), NODE_CPUS).unwrap();
     assert_eq!(transition.to, target(false, Some(2), Some(0.7)));
 }
 
 #[test]
 fn a_quota_is_given_back_before_the_cpus_grow() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     let mut tick = |second, budget| {
         controller.tick(at(second), Signal::Utilization(budget), NODE_CPUS).unwrap().to
     };
@@ -195,7 +199,7 @@ fn a_quota_is_given_back_before_the_cpus_grow() {
 
 #[test]
 fn everything_is_given_back_when_nothing_is_measured() {
-    let settings = Settings { signal_timeout: at(60), ..Settings::default() };
+    let settings = ControllerSettings { signal_timeout: at(60), ..ControllerSettings::default() };
     let mut controller = Controller::new(settings);
     run(&mut controller, 0..10, 0.2);
     for second in 10..69 {
@@ -208,7 +212,7 @@ fn everything_is_given_back_when_nothing_is_measured() {
 
 #[test]
 fn harm_lasts_over_ticks_without_a_new_measurement() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     let steps: Vec<u64> = (0..9)
         .filter(|&second| {
             let signal = if second % 2 == 0 { waits(0.2) } else { Signal::Missing };
@@ -220,7 +224,7 @@ fn harm_lasts_over_ticks_without_a_new_measurement() {
 
 #[test]
 fn reasons_name_the_victim_and_the_figures() {
-    let mut controller = Controller::new(Settings::default());
+    let mut controller = Controller::new(ControllerSettings::default());
     run(&mut controller, 0..3, 0.2);
     let transition = controller.tick(at(3), waits(0.2), NODE_CPUS).unwrap();
     assert_eq!(
@@ -246,7 +250,7 @@ proptest! {
         history in proptest::collection::vec((signal(), 1..40usize), 1..60),
         node in 0..200usize, floor in 0..6usize, can_idle: bool, can_move: bool,
     ) {
-        let settings = Settings { floor_cpus: floor, can_idle, can_move, ..Settings::default() };
+        let settings = ControllerSettings { floor_cpus: floor, can_idle, can_move, ..ControllerSettings::default() };
         let mut controller = Controller::new(settings);
         let mut second = 0;
         for (signal, times) in history {
@@ -293,7 +297,7 @@ proptest! {
     fn without_harm_every_history_ends_without_restrictions(
         history in proptest::collection::vec((signal(), 1..40usize), 1..30), node in 3..64usize,
     ) {
-        let mut controller = Controller::new(Settings::default());
+        let mut controller = Controller::new(ControllerSettings::default());
         let mut second = 0;
         for (signal, times) in history {
             for _ in 0..times {

@@ -1,15 +1,13 @@
 //! Harm from snapshots.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use colocation::{ContainerUsage, HarmMeter, Harms};
 use snapshot::{
     ContainerIdentity, ContainerRow, InterferenceRow, Losses, NodeSnapshot, NodeWaits, PodIdentity,
     TraceMode, TraceRow,
 };
+use yielding::rules::{ContainerUsage, HarmMeter, Harms};
 
 const MS: u64 = 1_000_000;
 

@@ -1,10 +1,10 @@
 //! koordlet's budget: the published cases, and properties over all inputs.
 
-use colocation::{NodeUsage, budget_cores, grown_cpus, grown_quota_usec, keep_cpus};
 use kernel_text::CpuSet;
 use placement::{Cpu, Grid, Numbering, Topology};
 use proptest::prelude::*;
 use serde::Deserialize;
+use yielding::rules::{NodeUsage, budget_cores, grown_cpus, grown_quota_usec, keep_cpus};
 
 #[derive(Deserialize)]
 struct Picked {

@@ -2,8 +2,8 @@
 //! which CPU limits may burst.
 //!
 //! Pure functions and state machines: time is an argument, counters come from a
-//! [`NodeSnapshot`](snapshot::NodeSnapshot), and the results are values that another crate writes
-//! to cgroups.
+//! [`NodeSnapshot`](snapshot::NodeSnapshot), and the results are values that the rest of the crate
+//! writes to cgroups.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -21,7 +21,7 @@ pub use burst::{
     AnnotationError, BURST_ANNOTATION, BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst,
     burst_usec, burst_usec_before_resize, eligible,
 };
-pub use controller::{Controller, Reason, Settings, Signal, Step, Target, Transition};
+pub use controller::{Controller, ControllerSettings, Reason, Signal, Step, Target, Transition};
 pub use cpus::keep_cpus;
 pub use harm::{Harm, HarmMeter, Harms};
 pub use shares::share_cores;
