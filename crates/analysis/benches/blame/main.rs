@@ -7,11 +7,13 @@
 //! this workload the victim waits at most a third as long, and without any other it does not.
 //!
 //! Printed: right, wrong and undecided by method, and the seconds blamed on the wrong pod or on none,
-//! in comparison with the exact integral. `cargo bench -p analysis --bench blame`
+//! in comparison with the exact integral; then what the trace finds in bursts.
+//! `cargo bench -p analysis --bench blame`
 
 #[allow(dead_code, reason = "a test uses the rest")]
 mod methods;
 
 fn main() {
-    print!("{}", methods::report(&methods::rows()));
+    println!("{}", methods::report(&methods::rows()));
+    print!("{}", methods::bursts::report());
 }

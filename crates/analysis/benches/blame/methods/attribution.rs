@@ -39,6 +39,8 @@ struct Cpu {
     slices: VecDeque<Slice>,
     settled: Ns,
     walked: Ns,
+    /// The first switch of the session.
+    began: Option<Ns>,
     /// By pod, from when on the last walk counted.
     coverage: HashMap<usize, Ns>,
     /// By container.
@@ -74,13 +76,28 @@ pub(crate) struct Attribution<'a> {
     cpus: Vec<Cpu>,
     /// By pod, since it was last taken.
     waits: Vec<Waits>,
+    /// Waits of the victim's threads, by what was found out about them.
+    pub(crate) found: Found,
+}
+
+/// Thread time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Found {
+    pub(crate) cause: Ns,
+    pub(crate) throttled: Ns,
+    pub(crate) unknown: Ns,
 }
 
 impl<'a> Attribution<'a> {
     pub(crate) fn new(stream: Stream<'a>) -> Self {
         let cpus = stream.cpus.iter().map(|_| Cpu::default()).collect();
         let waits = vec![Waits::default(); stream.scene.pods.len()];
-        Self { stream, cpus, waits }
+        Self { stream, cpus, waits, found: Found::default() }
+    }
+
+    /// The program is attached again, and knows nothing of the past.
+    pub(crate) fn begin_session(&mut self) {
+        self.cpus.fill_with(Cpu::default);
     }
 
     pub(crate) fn apply(&mut self, event: &Event) {
@@ -133,6 +150,7 @@ impl<'a> Attribution<'a> {
     }
 
     fn switch(&mut self, cpu: usize, prev: Option<usize>, next: Option<usize>, now: Ns) {
+        self.cpus[cpu].began.get_or_insert(now);
         let holder = next.map(|thread| self.stream.group(thread));
         let mut turn = Slice { start: now, holder, covered: 0, unthrottled: 0 };
         if let Some(next) = next.filter(|_| holder != Some(0)) {
@@ -156,7 +174,9 @@ impl<'a> Attribution<'a> {
 
     fn begin_share(&self, cpu: usize, group: usize, lo: Ns, hi: Ns) -> Share {
         let pod = self.stream.scene.pod_of(group);
-        let (left, floor) = (self.cpus[cpu].slices.len(), self.cpus[cpu].settled);
+        let state = &self.cpus[cpu];
+        let floor = state.settled.max(state.began.unwrap_or(0));
+        let left = state.slices.len();
         Share { group, pod, lo, hi, left, floor, fresh: hi }
     }
 
@@ -177,6 +197,8 @@ impl<'a> Attribution<'a> {
                 // Nothing is known of the past: the whole wait may have been a throttle.
                 (throttles.is_known, throttles.since) = (true, now);
                 throttles.spans.clear();
+                share.lo = queued.max(self.cpus[cpu].settled.min(now));
+                self.find(&share, 0);
                 return;
             }
             newest = throttles.spans.front().map_or(0, |(_, end)| *end);
@@ -185,6 +207,7 @@ impl<'a> Attribution<'a> {
             share.lo = queued.max(self.cpus[cpu].settled.min(now));
             self.charge_slices(cpu, &mut share);
         }
+        self.find(&share, throttled);
         self.waits[pod].late_wakeups += u64::from(thread.woken && wait - throttled >= LATE);
         turn.covered = wait;
         turn.unthrottled = if newest > queued { now - newest } else { wait };
@@ -214,7 +237,18 @@ impl<'a> Attribution<'a> {
         *self.waits[share.pod].lost.entry(None).or_default() += unknown;
     }
 
+    /// What is left of a wait has no cause.
+    fn find(&mut self, share: &Share, throttled: Ns) {
+        if share.pod == self.stream.scene.victim {
+            self.found.throttled += throttled;
+            self.found.unknown += share.hi - share.lo;
+        }
+    }
+
     fn charge(&mut self, share: &Share, holder: Holder, from: Ns) {
+        if share.pod == self.stream.scene.victim {
+            self.found.cause += share.hi - from;
+        }
         let Some(holder) = holder.map(|group| self.stream.scene.pod_of(group)) else { return };
         let waits = &mut self.waits[share.pod];
         if holder == share.pod {
@@ -263,14 +297,17 @@ impl<'a> Attribution<'a> {
         }
         share.lo = settled;
         let mut throttled = self.charge_throttled(cpu, share);
+        let unknown = share.hi - share.lo;
         // It had no history then, and was counted too.
         if self.cpus[cpu].throttles[&share.group].since > settled {
             return throttled;
         }
-        (share.lo, share.hi, share.floor) = (queued, settled, 0);
+        let began = self.cpus[cpu].began.unwrap_or(0);
+        (share.lo, share.hi, share.floor) = (queued, settled, began);
         let coverage = self.cpus[cpu].coverage.get(&share.pod);
         share.fresh = coverage.map_or(share.fresh, |from| share.fresh.min(*from));
         throttled += self.charge_throttled(cpu, share);
+        share.hi += unknown;
         throttled
     }
 
@@ -293,6 +330,7 @@ impl<'a> Attribution<'a> {
             share.fresh = *from;
             *from = queued.min(*from);
             self.charge_slices(cpu, &mut share);
+            self.find(&share, 0);
         }
         self.cpus[cpu].settled = now;
     }

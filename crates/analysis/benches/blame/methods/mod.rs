@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod attribution;
+pub(crate) mod bursts;
 mod exact;
 pub(crate) mod others;
 mod ours;

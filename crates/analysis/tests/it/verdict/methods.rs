@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use blame::answer::{Answer, Score, Truth};
 use blame::others::Method;
 use blame::scenes::{Case, cases};
-use blame::{Row, exact, report, rows};
+use blame::{Row, bursts, exact, report, rows};
 
 /// The victim waits less than this per time that it ran: nothing to cure.
 const HARMLESS: f64 = 0.15;
@@ -56,11 +56,12 @@ fn no_case_has_a_wrong_name() {
 }
 
 #[test]
-fn the_page_has_the_table() {
+fn the_page_has_the_tables() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/README.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let table = report(all_rows());
-    assert!(page.contains(&table), "benches/README.md needs this table:\n{table}");
+    for table in [report(all_rows()), bursts::report()] {
+        assert!(page.contains(&table), "benches/README.md needs this table:\n{table}");
+    }
 }
 
 #[test]
