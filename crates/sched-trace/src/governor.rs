@@ -7,6 +7,10 @@ use snapshot::TraceMode;
 
 /// Length of a burst.
 const BURST: Duration = Duration::from_secs(1);
+/// How early a poll may come and still begin or end a burst. Polls come once a second, a few
+/// milliseconds early or late: without this, every other burst or pause would last a second longer
+/// than its factor says.
+const EARLY: Duration = Duration::from_millis(100);
 /// Time over the budget after which continuous mode ends.
 const OVER_BUDGET_FOR: Duration = Duration::from_secs(3);
 /// Number of consecutive bursts well within the budget after which continuous mode resumes.
@@ -79,7 +83,7 @@ impl Governor {
     /// Decides what to do until the next step.
     pub(crate) fn step(&mut self, now: Instant, usage: Usage) -> Action {
         match self.phase {
-            Phase::Off { until } if now < until => Action::Keep,
+            Phase::Off { until } if now + EARLY < until => Action::Keep,
             Phase::Off { .. } => {
                 if self.mode == TraceMode::Detached {
                     self.mode = TraceMode::Bursts { one_of: RAREST };
@@ -92,7 +96,7 @@ impl Governor {
                 if self.mode == TraceMode::Continuous {
                     return self.step_continuous(now, usage, over_since);
                 }
-                if now.duration_since(since) < BURST {
+                if now.duration_since(since) + EARLY < BURST {
                     self.phase = Phase::On { since, cost, capacity, over_since };
                     return Action::Keep;
                 }
@@ -184,17 +188,21 @@ mod tests {
 
         fn run(&mut self, secs: u32, share: f64) -> TraceMode {
             for _ in 0..secs {
-                self.now += Duration::from_secs(1);
                 self.attached_secs += u32::from(self.attached);
-                let capacity = Duration::from_secs(4);
-                let cost = if self.attached { capacity.mul_f64(share) } else { Duration::ZERO };
-                match self.governor.step(self.now, Usage { cost, capacity }) {
-                    Action::Keep => {}
-                    Action::Attach => assert!(!std::mem::replace(&mut self.attached, true)),
-                    Action::Detach => assert!(std::mem::replace(&mut self.attached, false)),
-                }
+                self.step_at(self.now + Duration::from_secs(1), share);
             }
             self.governor.mode()
+        }
+
+        fn step_at(&mut self, now: Instant, share: f64) {
+            let capacity = (now - self.now) * 4;
+            self.now = now;
+            let cost = if self.attached { capacity.mul_f64(share) } else { Duration::ZERO };
+            match self.governor.step(self.now, Usage { cost, capacity }) {
+                Action::Keep => {}
+                Action::Attach => assert!(!std::mem::replace(&mut self.attached, true)),
+                Action::Detach => assert!(std::mem::replace(&mut self.attached, false)),
+            }
         }
     }
 
@@ -215,6 +223,28 @@ mod tests {
         clock.run(800, 0.075);
         assert_eq!(clock.governor.scale(), 8);
         assert!((95..=105).contains(&clock.attached_secs), "{}", clock.attached_secs);
+    }
+
+    /// Polls are a few milliseconds early or late, as timers are.
+    #[test]
+    fn each_burst_stands_for_the_time_since_the_one_before() {
+        for (share, one_of) in [(0.015, 2), (0.025, 3), (0.035, 4), (0.075, 8)] {
+            let mut clock = Clock::new();
+            clock.run(4, share);
+            assert_eq!(clock.governor.mode(), TraceMode::Bursts { one_of });
+            let (start, mut estimate) = (clock.now, Duration::ZERO);
+            for poll in 0..50 * u64::from(one_of) {
+                let before = clock.now;
+                let late = Duration::from_millis([0, 7, 3, 9, 1, 5][poll as usize % 6]);
+                let (scale, was_attached) = (clock.governor.scale(), clock.attached);
+                clock.step_at(start + Duration::from_secs(poll + 1) + late, share);
+                if was_attached {
+                    estimate += (clock.now - before) * scale;
+                }
+            }
+            let ratio = estimate.as_secs_f64() / (clock.now - start).as_secs_f64();
+            assert!((ratio - 1.0).abs() < 0.03, "one of {one_of}: {ratio}");
+        }
     }
 
     #[test]

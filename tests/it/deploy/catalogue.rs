@@ -81,6 +81,18 @@ fn the_agents_process_is_reported_as_by_every_client_library() {
 }
 
 #[test]
+fn pod_and_node_boards_show_slowed_time_by_reason_and_cause() {
+    for board in ["pod: ", "node: "] {
+        let all = super::dashboards::queries().into_iter();
+        let of_board = all.filter(|query| query.place.starts_with(board));
+        let text: String = of_board.map(|query| query.expression).collect();
+        for name in ["slowed_seconds", "lost_core_seconds", "slowed_by_seconds"] {
+            assert!(text.contains(&format!("cpuwarden_pod_{name}_total")), "{board}{name}");
+        }
+    }
+}
+
+#[test]
 fn names_are_taken_out_of_an_expression() {
     let names = names_in(
         r#"rate(cpuwarden_a_total{x="cpuwarden"}[5m]) / pod:cpuwarden_b:rate5m + up{job="cpuwarden"}"#,

@@ -77,10 +77,6 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "active periods of the pod, to calculate the throttled share",
     ),
     (
-        "cpuwarden_pod_lost_core_seconds_total",
-        "core-seconds behind the slowed time, to weigh victims of different size",
-    ),
-    (
         "cpuwarden_pod_throttled_window_ratio",
         "heat map of throttled windows for the pod's own quota",
     ),

@@ -89,8 +89,8 @@ impl Reporter {
 fn condition(judgment: Judgment, worst: Option<String>, is_new: bool, now: &str) -> Value {
     let mut message = match judgment.share {
         Some(share) => format!(
-            "In {:.0}% of the last minute a thread of a Guaranteed or Burstable pod waited for a CPU; waits for the \
-             pod's own limit are not counted",
+            "In at least {:.0}% of the last minute, as a mean over the CPUs, a thread of a Guaranteed or Burstable pod \
+             waited for a CPU; waits for the pod's own limit are not counted",
             share * 100.0
         ),
         None => "cpuwarden does not trace waits all the time on this node".to_owned(),
@@ -158,7 +158,7 @@ mod tests {
             conditions.iter().map(|one| one["lastTransitionTime"].is_string()).collect();
         assert_eq!(is_transition, [true, true, false]);
         let message = conditions[1]["message"].as_str().unwrap();
-        assert!(message.starts_with("In 23% of the last minute"), "{message}");
+        assert!(message.starts_with("In at least 23% of the last minute"), "{message}");
         assert!(message.ends_with("; shop/checkout is slowed ×2.9 by batch/report"), "{message}");
         let quiet = conditions[0]["message"].as_str().unwrap();
         assert!(!quiet.contains("checkout"), "{quiet}");

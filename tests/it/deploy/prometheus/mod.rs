@@ -30,8 +30,8 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 const PRESSURE: &str = "cpuwarden_container_pressure_";
 
 /// Metrics that none of these agents has. They need hours of history, CPUs with two threads,
-/// rejected requests, an API server, panics or floods.
-const ELSEWHERE: [&str; 7] = [
+/// rejected requests, an API server, panics, floods, or a service that one workload slows.
+const ELSEWHERE: [&str; 8] = [
     "cpuwarden_container_recommended_",
     "cpuwarden_container_smt_shared_",
     "cpuwarden_pin_rejections_total",
@@ -39,6 +39,7 @@ const ELSEWHERE: [&str; 7] = [
     "cpuwarden_subsystem_restarts_total",
     "cpuwarden_http_connections_cut_total",
     "cpuwarden_pod_lists_cut_total",
+    "cpuwarden_pod_slowed_by_seconds_total",
 ];
 
 /// Rates and alerts need ten seconds here. The workloads of the demo burst once a second.

@@ -1,6 +1,7 @@
 //! Victims and causes.
 
 mod counterexamples;
+mod methods;
 mod over_time;
 mod properties;
 mod reading;
