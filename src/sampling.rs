@@ -34,7 +34,6 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
         reconcile_interval: config.reconcile_interval,
         descriptors: DescriptorBudget::from_limit(limit.soft.saturating_sub(pinning))
             .at_most(config.options.max_open_files - pinning),
-        weight_rule: config.options.weight_rule,
     }
 }
 

@@ -1,7 +1,6 @@
 //! Options whose value is one of the variants of another crate's enum: their names and help.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use kernel_text::WeightRule;
 use metrics::catalogue::Preset;
 use placement::NumaStrategy;
 use pod_sources::PodSource;
@@ -39,17 +38,6 @@ impl Choice for PodSource {
         (Self::ReadOnly, "readonly", "The kubelet's read-only port"),
         (Self::ApiServer, "apiserver", "A watch on the API server"),
         (Self::None, "none", "No source: series carry the pod's UID and the container's id"),
-    ];
-}
-
-impl Choice for WeightRule {
-    const ALL: &[(Self, &str, &str)] = &[
-        (Self::Linear, "linear", "runc up to 1.3.1 and crun up to 1.22: 1024 shares are weight 39"),
-        (
-            Self::Quadratic,
-            "quadratic",
-            "runc from 1.3.2 and crun from 1.23: 1024 shares are weight 100",
-        ),
     ];
 }
 
@@ -118,14 +106,10 @@ mod tests {
 
     #[test]
     fn each_value_is_read_from_its_name() {
-        check(&WeightRule::ALL);
         check(&Preset::ALL);
         check(&ActingMode::ALL);
         check(&NumaStrategy::ALL);
         check(&PodSource::ALL);
-        for rule in WeightRule::ALL {
-            assert_eq!(WeightRule::named(rule.as_str()), Some(rule));
-        }
         for preset in Preset::ALL {
             assert_eq!(Preset::named(preset.as_str()), Some(preset));
         }
@@ -136,8 +120,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
-        let error = deserialize::<WeightRule, _>(serde_json::Value::from("cubic")).unwrap_err();
-        let expected = "unknown variant `cubic`, expected one of `linear`, `quadratic`";
+        let error = deserialize::<ActingMode, _>(serde_json::Value::from("on")).unwrap_err();
+        let expected = "unknown variant `on`, expected one of `off`, `observe`, `enforce`";
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -11,7 +11,6 @@ use clap::builder::{OsStr, Resettable};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches as _};
 use console::log::LogFormat;
 use creation::variables::InjectProfile;
-use kernel_text::WeightRule;
 use metrics::catalogue::Preset;
 use placement::{Authorization, NumaStrategy, Profile};
 use pod_sources::PodSource;
@@ -133,14 +132,6 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "5m")]
     #[arg(within(seconds(10)..=seconds(7 * 86_400)))]
     pub(crate) advice_after: HumanDuration,
-    /// On cgroup v1: rule that converts a container's cpu.shares to the weight that its runtime
-    /// would have written on v2. Nodes on v1 usually have older runtimes, so the default is linear.
-    /// On v2 the agent derives the rule from containers with a known CPU request and uses this
-    /// option until it has found one
-    #[arg(long, help_heading = "Sampling", value_name = "RULE", default_value = "linear")]
-    #[arg(value_parser = choice::parser::<WeightRule>())]
-    #[serde(with = "choice")]
-    pub(crate) weight_rule: WeightRule,
 
     /// Trace waits by cause with an eBPF program on every context switch
     #[arg(long, help_heading = "Waits", value_name = "MODE", default_value = "auto")]

@@ -21,7 +21,6 @@ impl Config {
             cpu_budget: given.cpu_budget,
             max_open_files: given.max_open_files,
             advice_after: given.advice_after,
-            weight_rule: given.weight_rule,
             sched_trace: given.sched_trace,
             sched_trace_budget: given.sched_trace_budget,
             log: given.log,

@@ -25,7 +25,7 @@ impl WeightRule {
     /// All rules.
     pub const ALL: [Self; 2] = [Self::Linear, Self::Quadratic];
 
-    /// Name used in options and labels.
+    /// Name used in labels.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cgroup_tree::{Change, Interests, KubepodsTree, PathIndex, TreeOptions};
 use cgroupfs::Hierarchy;
-use kernel_text::{CgroupVersion, CpuSet, WeightRule};
+use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use pinning::{
@@ -368,7 +368,6 @@ impl Users {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::MAX,
             descriptors: DescriptorBudget::from_limit(4096),
-            weight_rule: WeightRule::default(),
         };
         let now = Instant::now();
         let mut paths = PathIndex::new(mount, Some(Arc::clone(&tree)));

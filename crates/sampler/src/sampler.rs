@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::Hierarchy;
-use kernel_text::WeightRule;
 use kubepods::PodNames;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 
@@ -53,9 +52,6 @@ pub struct SamplerConfig {
     pub reconcile_interval: Duration,
     /// Descriptors that may be kept.
     pub descriptors: DescriptorBudget,
-    /// Rule that converts v1 shares to a weight; on v2, the default until a container shows its
-    /// runtime's rule.
-    pub weight_rule: WeightRule,
 }
 
 /// State of the sampler. It lives on one thread; consumers read what it [`Published`].

@@ -73,13 +73,9 @@ fn names(specs: &[Spec]) -> Listed {
     Listed(Arc::new(PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], [])))
 }
 
-/// The node with the configured rule, after unnamed cgroups are shown too.
-fn observe(root: &Path, specs: &[Spec], weight_rule: WeightRule) -> Arc<NodeSnapshot> {
-    let config = SamplerConfig {
-        kubepods: vec!["kubepods".to_owned()],
-        weight_rule,
-        ..support::config(root)
-    };
+/// The node after unnamed cgroups are shown too.
+fn observe(root: &Path, specs: &[Spec]) -> Arc<NodeSnapshot> {
+    let config = SamplerConfig { kubepods: vec!["kubepods".to_owned()], ..support::config(root) };
     let mut sampler = Sampler::new(config, Box::new(names(specs))).unwrap();
     let start = Instant::now();
     (0..6).for_each(|second| sampler.tick(start + Duration::from_secs(second)));
@@ -88,7 +84,7 @@ fn observe(root: &Path, specs: &[Spec], weight_rule: WeightRule) -> Arc<NodeSnap
     latest
 }
 
-fn v2(specs: &[Spec], configured: WeightRule) -> Arc<NodeSnapshot> {
+fn v2(specs: &[Spec]) -> Arc<NodeSnapshot> {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("cgroup.controllers"), "cpu\n").unwrap();
     for (number, &spec) in specs.iter().enumerate() {
@@ -99,10 +95,10 @@ fn v2(specs: &[Spec], configured: WeightRule) -> Arc<NodeSnapshot> {
         fs::write(cgroup.join("cpu.stat"), "usage_usec 5\nuser_usec 5\nsystem_usec 0\n").unwrap();
         fs::write(cgroup.join("cpu.weight"), format!("{}\n", spec.1)).unwrap();
     }
-    observe(root.path(), specs, configured)
+    observe(root.path(), specs)
 }
 
-fn v1(specs: &[Spec], configured: WeightRule) -> Arc<NodeSnapshot> {
+fn v1(specs: &[Spec]) -> Arc<NodeSnapshot> {
     let root = tempfile::tempdir().unwrap();
     for (number, &spec) in specs.iter().enumerate() {
         let cgroup = root.path().join("cpu,cpuacct").join(cgroup(number, spec));
@@ -113,7 +109,7 @@ fn v1(specs: &[Spec], configured: WeightRule) -> Arc<NodeSnapshot> {
         fs::write(cgroup.join("cpuacct.stat"), "user 0\nsystem 0\n").unwrap();
         fs::write(cgroup.join("cpu.shares"), format!("{}\n", spec.1)).unwrap();
     }
-    observe(root.path(), specs, configured)
+    observe(root.path(), specs)
 }
 
 /// Shares of the containers by number; the snapshot sorts them by name.
@@ -128,13 +124,11 @@ fn shares(snapshot: &NodeSnapshot) -> Vec<u64> {
 }
 
 #[test]
-fn on_v1_the_configured_rule_gives_the_weight() {
-    for (rule, expected) in [(WeightRule::Linear, 39), (WeightRule::Quadratic, 100)] {
-        let snapshot = v1(&[(Some(1000), 1024)], rule);
-        let row = &snapshot.containers[0];
-        assert_eq!((row.v2_weight(), row.v1_shares()), (Some(expected), Some(1024)), "{rule:?}");
-        assert_eq!(snapshot.node.kernel.weight_rule, rule);
-    }
+fn on_v1_the_linear_rule_gives_the_weight() {
+    let snapshot = v1(&[(Some(1000), 1024)]);
+    let row = &snapshot.containers[0];
+    assert_eq!((row.v2_weight(), row.v1_shares()), (Some(39), Some(1024)));
+    assert_eq!(snapshot.node.kernel.weight_rule, WeightRule::Linear);
 }
 
 #[test]
@@ -145,15 +139,9 @@ fn on_v2_shares_are_those_of_the_request_with_any_runtime() {
         let shares_of = |millis: u64| (millis * 1024 / 1000).max(2);
         let specs: Vec<Spec> =
             requests.iter().map(|&millis| (Some(millis), rule.weight(shares_of(millis)))).collect();
-        for configured in WeightRule::ALL {
-            let snapshot = v2(&specs, configured);
-            assert_eq!(
-                shares(&snapshot),
-                requests.map(shares_of),
-                "{rule:?}, configured {configured:?}"
-            );
-            assert_eq!(snapshot.node.kernel.weight_rule, rule);
-        }
+        let snapshot = v2(&specs);
+        assert_eq!(shares(&snapshot), requests.map(shares_of), "{rule:?}");
+        assert_eq!(snapshot.node.kernel.weight_rule, rule);
     }
 }
 
@@ -168,23 +156,21 @@ fn on_v2_known_requests_show_the_rule_for_other_containers() {
         (Some(2000), 174),
         (None, 100),
     ];
-    let snapshot = v2(&specs, WeightRule::Linear);
+    let snapshot = v2(&specs);
     assert_eq!(snapshot.node.kernel.weight_rule, WeightRule::Quadratic);
     assert_eq!(shares(&snapshot), [1024, 2048, 512, 1024, 2048, 1024]);
-    assert_eq!(shares(&v2(&specs[..2], WeightRule::Quadratic)), [1024, 2048]);
+    assert_eq!(shares(&v2(&specs[..2])), [1024, 2048]);
 }
 
 #[test]
-fn on_v2_the_configured_rule_holds_while_no_container_shows_one() {
-    for (configured, expected) in [(WeightRule::Linear, 2611), (WeightRule::Quadratic, 1024)] {
-        let snapshot = v2(&[(None, 100), (Some(0), 1)], configured);
-        assert_eq!(snapshot.node.kernel.weight_rule, configured);
-        assert_eq!(shares(&snapshot), [expected, 2]);
-    }
+fn on_v2_the_linear_rule_holds_while_no_container_shows_one() {
+    let snapshot = v2(&[(None, 100), (Some(0), 1)]);
+    assert_eq!(snapshot.node.kernel.weight_rule, WeightRule::Linear);
+    assert_eq!(shares(&snapshot), [2611, 2]);
 }
 
 #[test]
 fn a_weight_that_was_changed_is_not_read_back_as_the_request() {
-    let snapshot = v2(&[(Some(1000), 174), (Some(2000), 174)], WeightRule::Linear);
+    let snapshot = v2(&[(Some(1000), 174), (Some(2000), 174)]);
     assert_eq!(shares(&snapshot), [2048, 2048]);
 }

@@ -124,7 +124,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "cpuwarden_container_cpu_weight",
         &[],
         "cgroup v2 weight, 1 to 10000. From cpu.weight; on cgroup v1 converted from cpu.shares by weight_rule of \
-         cpuwarden_kernel_info (--weight-rule).",
+         cpuwarden_kernel_info.",
     )
     .from(Preset::Full)
     .read(|row, out| out.count(row.v2_weight())),

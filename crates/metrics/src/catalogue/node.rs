@@ -70,7 +70,7 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
          throttle_accounting is task from Linux 6.18 on (a task is throttled on its return to user space), cfs_rq \
          before. weight_rule is how container runtimes convert CPU shares to a weight: linear up to runc 1.3.1 and \
          crun 1.22 (1024 shares are weight 39), quadratic from runc 1.3.2 and crun 1.23 (weight 100); on cgroup v2 it \
-         is derived from the containers whose request is known, on v1 it is the option --weight-rule.",
+         is derived from the containers whose request is known (linear without one), on v1 it is linear.",
     )
     .read(|snapshot, out| {
         let kernel = &snapshot.node.kernel;

@@ -21,8 +21,7 @@ pub(super) struct NodeState {
 
 impl NodeState {
     pub(super) fn new(config: &SamplerConfig, hierarchy: &Hierarchy) -> Self {
-        let mut probe = NodeProbe::new(&config.proc_root, &config.sys_root, hierarchy);
-        probe.kernel.weight_rule = config.weight_rule;
+        let probe = NodeProbe::new(&config.proc_root, &config.sys_root, hierarchy);
         Self { probe, features: Vec::new(), is_weight_rule_shown: false }
     }
 

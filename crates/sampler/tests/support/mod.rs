@@ -25,7 +25,6 @@ pub(crate) fn config(root: &Path) -> SamplerConfig {
         cpu_budget_cores: f64::MAX,
         reconcile_interval: Duration::from_secs(1_000_000),
         descriptors: DescriptorBudget::from_limit(4096),
-        weight_rule: snapshot::WeightRule::default(),
     }
 }
 
