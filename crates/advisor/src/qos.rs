@@ -96,16 +96,8 @@ mod tests {
             namespace: "shop".into(),
             pod: "cart".into(),
             container: "app".into(),
-            workload: None,
-            limit_cores: None,
-            request_cores: None,
-            runtime: None,
-            cpu: CpuAdvice::default(),
-            not_enough_history: None,
-            memory: None,
-            injected: Vec::new(),
-            qos_change: None,
             findings: findings(&facts),
+            ..ContainerReport::default()
         };
         let mut reports = [report];
         add_changes(&[&row], &mut reports);

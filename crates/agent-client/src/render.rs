@@ -169,18 +169,12 @@ mod tests {
             pod: pod.to_owned(),
             container: container.to_owned(),
             workload: Some(Workload { kind: "Deployment".into(), name: "cart".into() }),
-            limit_cores: None,
-            request_cores: None,
-            runtime: None,
-            cpu: CpuAdvice::default(),
             not_enough_history: Some(
                 "not enough history: 0 s of 24 h; limits from 5 min, lower requests from 24 h"
                     .into(),
             ),
-            memory: None,
-            injected: Vec::new(),
-            qos_change: None,
             findings: vec![finding],
+            ..ContainerReport::default()
         }
     }
 

@@ -25,7 +25,7 @@ impl Default for AdviceReport {
 }
 
 /// Report of one container. Unknown values are omitted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerReport {
     /// Namespace of the pod.

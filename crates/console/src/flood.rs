@@ -100,14 +100,13 @@ fn shorten(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use tracing::Metadata;
     use tracing::callsite::Callsite;
     use tracing::subscriber::Interest;
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
+    use crate::testing::MemoryLog;
 
     /// A place in the code.
     struct Place;
@@ -120,24 +119,9 @@ mod tests {
         }
     }
 
-    /// A writer whose output can be read meanwhile.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Lines {
-        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(line);
-            Ok(line.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     #[test]
     fn one_place_does_not_flood_the_log() {
-        let log = Lines::default();
+        let log = MemoryLog::default();
         let writer = log.clone();
         let lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
         let subscriber = tracing_subscriber::registry().with(RateLimit::default()).with(lines);
@@ -146,7 +130,7 @@ mod tests {
             tracing::info!("another place");
         });
 
-        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let text = log.text();
         assert_eq!(text.matches("of a pod").count(), LINES as usize);
         assert_eq!(text.matches("another place").count(), 1);
     }

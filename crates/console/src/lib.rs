@@ -11,6 +11,8 @@ pub mod output;
 mod pins;
 pub mod stderr;
 pub mod table;
+#[cfg(test)]
+mod testing;
 
 pub use byte_size::ByteSize;
 pub use doctor::show_doctor;

@@ -191,6 +191,7 @@ fn write_all(items: &Receiver<Item>, state: &WriterState, out: &mut impl Write) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::MemoryLog;
 
     #[test]
     fn lines_without_room_are_dropped_and_counted() {
@@ -215,32 +216,18 @@ mod tests {
         queue.items.send(Item::Hold(true)).unwrap();
         queue.put(b"during\n");
         let state = Arc::clone(&queue.state);
-        let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let log = MemoryLog::default();
         let writer = {
-            let mut out = SharedOutput(Arc::clone(&written));
+            let mut out = log.clone();
             std::thread::spawn(move || write_all(&items, &state, &mut out))
         };
         queue.flush();
-        assert_eq!(written.lock().unwrap().as_slice(), b"before\n");
+        assert_eq!(log.text(), "before\n");
         queue.items.send(Item::Hold(false)).unwrap();
         queue.put(b"after\n");
         drop(queue);
         writer.join().unwrap();
-        assert_eq!(written.lock().unwrap().as_slice(), b"before\nduring\nafter\n");
-    }
-
-    /// A writer whose output can be read meanwhile.
-    struct SharedOutput(Arc<std::sync::Mutex<Vec<u8>>>);
-
-    impl Write for SharedOutput {
-        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(line);
-            Ok(line.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+        assert_eq!(log.text(), "before\nduring\nafter\n");
     }
 
     #[test]

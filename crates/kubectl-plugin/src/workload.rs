@@ -151,7 +151,7 @@ fn quantity(value: &Value) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use api::{CpuAdvice, Severity};
+    use api::Severity;
     use serde_json::json;
 
     use super::*;
@@ -161,16 +161,8 @@ mod tests {
             namespace: "shop".into(),
             pod: pod.into(),
             container: "app".into(),
-            workload: None,
-            limit_cores: None,
-            request_cores: None,
-            runtime: None,
-            cpu: CpuAdvice::default(),
-            not_enough_history: None,
-            memory: None,
-            injected: Vec::new(),
-            qos_change: None,
             findings,
+            ..ContainerReport::default()
         }
     }
 
