@@ -1,15 +1,18 @@
-//! Generates the gRPC servers of the kubelet's sockets from the same .proto files as the clients of
-//! crate `pod-sources`.
+//! Generates the gRPC servers of the kubelet's sockets. The clients of crate `pod-sources` know only
+//! a part of the pod-resources API.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "full")]
     {
-        const DIRECTORY: &str = "../pod-sources/proto";
-        const PROTOS: [&str; 3] = ["core_v1.proto", "podresources_v1.proto", "pods_v1alpha1.proto"];
+        const PROTOS: [&str; 3] = [
+            "../pod-sources/proto/core_v1.proto",
+            "proto/podresources_v1.proto",
+            "../pod-sources/proto/pods_v1alpha1.proto",
+        ];
         for proto in PROTOS {
-            println!("cargo::rerun-if-changed={DIRECTORY}/{proto}");
+            println!("cargo::rerun-if-changed={proto}");
         }
-        let files = protox::compile(PROTOS, [DIRECTORY])?;
+        let files = protox::compile(PROTOS, ["proto", "../pod-sources/proto"])?;
         tonic_prost_build::configure()
             .build_client(false)
             .build_transport(false)

@@ -3,18 +3,24 @@
 
 use std::error::Error;
 
-const PROTOS: [&str; 3] =
-    ["proto/core_v1.proto", "proto/podresources_v1.proto", "proto/pods_v1alpha1.proto"];
+/// Each with the codec of its clients. The Pods API sends pods as bytes, which are bounded before
+/// they are decoded.
+const PROTOS: [(&str, &str); 3] = [
+    ("proto/core_v1.proto", "tonic_prost::ProstCodec"),
+    ("proto/podresources_v1.proto", "crate::bounded::BoundedCodec"),
+    ("proto/pods_v1alpha1.proto", "tonic_prost::ProstCodec"),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for proto in PROTOS {
+    for (proto, codec) in PROTOS {
         println!("cargo::rerun-if-changed={proto}");
+        let files = protox::compile([proto], ["proto"])?;
+        tonic_prost_build::configure()
+            .build_server(false)
+            .build_transport(false)
+            .bytes(".")
+            .codec_path(codec)
+            .compile_fds(files)?;
     }
-    let files = protox::compile(PROTOS, ["proto"])?;
-    tonic_prost_build::configure()
-        .build_server(false)
-        .build_transport(false)
-        .bytes(".")
-        .compile_fds(files)?;
     Ok(())
 }

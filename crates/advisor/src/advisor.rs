@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use crate::container_history::ContainerHistory;
 use crate::lost::LostTimes;
 use crate::node_facts::NodeFacts;
+use crate::pod_throttles::PodThrottles;
 use crate::quotas::{Quotas, quotas};
 use crate::workloads::Workloads;
 use crate::{ROUND, qos};
@@ -205,10 +206,12 @@ impl NodeHistories {
         self.turn_to(latest);
         self.lost.follow(&self.latest);
         let (after_seconds, cpus) = (self.after_seconds, self.latest.node.online_cpus());
-        let node = NodeFacts { after_seconds, cpus, lost: Some(&self.lost) };
+        let pods = PodThrottles::of(&self.latest);
         for (row, history) in
             self.latest.containers.iter().zip(&mut self.histories).filter(|(row, _)| row.live)
         {
+            let (lost, pod_throttled) = (Some(&self.lost), pods.counter(row));
+            let node = NodeFacts { after_seconds, cpus, lost, pod_throttled };
             history.observe(row, length_ns, node);
             history.detect(row, &mut self.detector);
         }

@@ -39,19 +39,22 @@ struct LastCounters {
     throttled_ns: u64,
     periods: u64,
     throttled: u64,
+    /// Periods throttled by the quota of its pod, if it is the only container of the pod.
+    pod_throttled: Option<u64>,
     ancestor_ns: u64,
     /// Wait for other pods, thread-nanoseconds; `None` without the trace.
     neighbor_ns: Option<u64>,
 }
 
 impl LastCounters {
-    fn of(row: &ContainerRow) -> Self {
+    fn of(row: &ContainerRow, pod_throttled: Option<u64>) -> Self {
         let cfs = row.cfs.unwrap_or_default();
         Self {
             used_ns: row.usage_ns.unwrap_or(0),
             throttled_ns: cfs.throttled_ns,
             periods: cfs.periods,
             throttled: cfs.throttled_periods,
+            pod_throttled,
             ancestor_ns: row.throttled_ancestor_ns.unwrap_or(0),
             neighbor_ns: row.waits.as_ref().map(|waits| waits.neighbor_ns),
         }
@@ -59,6 +62,13 @@ impl LastCounters {
 }
 
 impl LastCounters {
+    /// Periods in which its own quota or that of its pod throttled it.
+    fn throttled_since(&self, then: &Self) -> u64 {
+        let of_pod = self.pod_throttled.zip(then.pod_throttled);
+        let of_pod = of_pod.map_or(0, |(to, from)| to.saturating_sub(from));
+        self.throttled.saturating_sub(then.throttled).max(of_pod)
+    }
+
     /// Time for which its threads waited for other pods, by the trace, thread-nanoseconds.
     fn waited_since(&self, then: &Self) -> u64 {
         match (then.neighbor_ns, self.neighbor_ns) {
@@ -104,7 +114,7 @@ impl ContainerHistory {
     /// Adds the counts since the last window.
     pub(crate) fn observe(&mut self, row: &ContainerRow, length_ns: u64, node: NodeFacts<'_>) {
         self.startup.follow(&row.identity.container_id);
-        let now = LastCounters::of(row);
+        let now = LastCounters::of(row, node.pod_throttled);
         let Some(then) = self.last_counters.replace(now).filter(|_| length_ns > 0) else { return };
         let own_limit = row.own_limit_cores();
         let has_quota = row.cfs.is_some() && own_limit.is_some();
@@ -122,7 +132,7 @@ impl ContainerHistory {
             lost_ns,
             throttled_ns: gained(|last_counters| last_counters.throttled_ns) + ancestor_ns,
             periods: has_quota.then(|| gained(|last_counters| last_counters.periods)),
-            throttled_periods: has_quota.then(|| gained(|last_counters| last_counters.throttled)),
+            throttled_periods: has_quota.then(|| now.throttled_since(&then)),
             period_ns: row.period_usec().map_or(0, |usec| usec * 1000),
             length_ns,
         };
@@ -131,7 +141,8 @@ impl ContainerHistory {
         self.follow_traces(&window);
         self.history.push(&window, own_limit);
         self.follow_limits(row);
-        self.sums.add(&window, ancestor_ns);
+        let own_throttled = has_quota.then(|| gained(|last_counters| last_counters.throttled));
+        self.sums.add(&window, own_throttled.unwrap_or(0), ancestor_ns);
         self.startup.add(&window);
         self.follow_live_set(row, length_ns);
         let after = Duration::from_secs(node.after_seconds);
@@ -148,7 +159,7 @@ impl ContainerHistory {
         let limits = (row.own_limit_cores(), row.cpu_limit.cores());
         let (own, lowest) = std::mem::replace(&mut self.limits, limits);
         if own != limits.0 {
-            (self.sums.periods, self.sums.throttled) = (0.0, 0.0);
+            self.sums.forget_periods();
             self.startup.forget();
         }
         if lowest != limits.1 {
@@ -245,7 +256,8 @@ impl ContainerHistory {
     ) -> Option<BurstForecast> {
         let limit = row.own_limit_cores()?;
         Some(BurstForecast {
-            throttled_share: self.throttled_share(row),
+            throttled_share: share(self.sums.throttled_with_pod, self.sums.periods)
+                .filter(|_| row.cfs.is_some()),
             mean_use: share(self.sums.used, self.sums.seconds).map(|cores| cores / limit),
             replayed: BurstForecast::replay(&self.history, after_seconds),
         })

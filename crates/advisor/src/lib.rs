@@ -9,6 +9,7 @@ mod arrivals;
 mod container_history;
 mod lost;
 mod node_facts;
+mod pod_throttles;
 mod program;
 mod qos;
 mod quotas;

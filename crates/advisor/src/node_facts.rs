@@ -13,6 +13,9 @@ pub(crate) struct NodeFacts<'a> {
     pub(crate) cpus: Option<u32>,
     /// Time that pods lost in the window, where it is known.
     pub(crate) lost: Option<&'a LostTimes>,
+    /// Counter of the periods in which the pod's quota throttled the container, if it is the only
+    /// one of the pod.
+    pub(crate) pod_throttled: Option<u64>,
 }
 
 /// Caps at the node's CPUs: under a limit of all of them nothing is throttled.

@@ -121,18 +121,29 @@ impl Demand {
         Self::new(vec![each_ns; slots.pattern as usize].into(), parallelism, slots)
     }
 
-    /// A demand that arrives as one burst, starting at this phase (0..1) of the first period.
-    pub(crate) fn burst(work_ns: f64, parallelism: f64, slots: Slots, phase: f64) -> Self {
+    /// A demand that arrives as equal bursts at equal distances, the first one starting at this phase
+    /// (0..1) of the first period.
+    pub(crate) fn bursts(
+        work_ns: f64,
+        parallelism: f64,
+        slots: Slots,
+        phase: f64,
+        count: u32,
+    ) -> Self {
         let mut periods = vec![0.0; slots.pattern as usize];
-        let (mut left_ns, mut time_ns) =
-            (work_ns / f64::from(slots.repeats), (1.0 - phase) * slots.length_ns);
-        for work_ns in &mut periods {
-            *work_ns = left_ns.min(parallelism * time_ns);
-            left_ns -= *work_ns;
-            time_ns = slots.length_ns;
-        }
-        if let Some(last) = periods.last_mut() {
-            *last += left_ns;
+        let each_ns = work_ns / f64::from(slots.repeats) / f64::from(count);
+        for burst in 0..count {
+            let start = phase + f64::from(burst * slots.pattern) / f64::from(count);
+            let (mut left_ns, mut time_ns) = (each_ns, (1.0 - start.fract()) * slots.length_ns);
+            for work_ns in periods.iter_mut().skip(start as usize) {
+                let part_ns = left_ns.min(parallelism * time_ns);
+                *work_ns += part_ns;
+                left_ns -= part_ns;
+                time_ns = slots.length_ns;
+            }
+            if let Some(last) = periods.last_mut() {
+                *last += left_ns;
+            }
         }
         Self::new(periods.into(), parallelism, slots)
     }

@@ -51,7 +51,8 @@ impl Window {
     /// work. Without one they are derived from the window's counters: the quota's timer fires once
     /// more after the last period with work and then stops (`do_sched_cfs_period_timer` in
     /// kernel/sched/fair.c). So fewer counted periods than the window holds mean a gap, and one of
-    /// the counted periods was idle. The work before a gap is taken as one burst.
+    /// the counted periods was idle. The work before a gap is taken as one burst, or as several if
+    /// the throttled periods show them.
     pub(crate) fn demand(&self, traces: &UsageTraces, number: u64) -> Demand {
         let slots = self.slots();
         if self.is_idle() {
@@ -69,17 +70,30 @@ impl Window {
         let all = slots.count();
         let counted = self.periods.map_or(all, |periods| periods.min(u64::from(all)) as u32);
         let has_gap = counted < all;
-        let active = if has_gap { counted.saturating_sub(1).max(1) } else { all };
+        let bursts = if has_gap { self.bursts(counted) } else { 0 };
+        let active = if has_gap { counted.saturating_sub(bursts).max(1) } else { all };
         let busy_ns = f64::from(active) * slots.length_ns;
         let parallelism = ((used + throttled) / busy_ns - TOLERANCE).ceil().max(1.0);
         // Throttled time is that of stopped threads: without a gap they would have run, with one
         // they ran later.
         let mut demand = match has_gap {
-            true => Demand::burst(used, parallelism, slots, phase(number)),
+            true => {
+                let of_pattern = (bursts / slots.repeats).max(1);
+                Demand::bursts(used, parallelism, slots, phase(number), of_pattern)
+            }
             false => Demand::steady(used + throttled, parallelism, slots),
         };
         demand.arrival = arrival;
         demand
+    }
+
+    /// Number of bursts before gaps, of this number of counted periods. A burst that the quota cuts
+    /// has throttled periods, then one that is not throttled, and the idle one in which the timer
+    /// stops. Other work is added to these bursts; without throttling all of it is one burst.
+    fn bursts(&self, counted: u32) -> u32 {
+        let throttled = self.throttled_periods.map_or(0, |periods| periods.min(counted.into()));
+        let throttled = u32::try_from(throttled).unwrap_or(counted);
+        ((counted - throttled) / 2).clamp(1, throttled.max(1))
     }
 }
 

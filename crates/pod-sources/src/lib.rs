@@ -3,6 +3,7 @@
 //! [`PodService`] queries them and publishes a [`kubepods::PodIndex`]. This crate does not read
 //! cgroupfs.
 
+mod bounded;
 mod cause;
 mod config;
 mod grpc;

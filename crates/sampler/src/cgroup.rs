@@ -1,10 +1,11 @@
 //! One watched cgroup: its kind, its files and the last value of each counter.
 
 mod counters;
+mod standing;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) use cgroup_tree::CgroupId;
 use cgroup_tree::Role;
@@ -238,8 +239,13 @@ impl SampledCgroup {
             Value::Absent | Value::NotRead | Value::Failed => true,
         };
         let mut deltas = self.last.advance(reading, context);
-        deltas.first = self.activity.counters_read.is_none();
+        let last_read = self.activity.counters_read;
+        deltas.first = last_read.is_none();
         let own_ns = deltas.cfs.read().map_or(0, |cfs| cfs.throttled_ns);
+        if let Some((period, read)) = self.settings.period().zip(last_read) {
+            let elapsed = context.now.saturating_duration_since(read);
+            self.last.count_standing(&mut deltas, period, elapsed);
+        }
         let delta_ns = self.last.advance_above(reading.local_throttled_ns, above, own_ns, context);
         deltas.ancestor_ns = above.had_quota.then_some(delta_ns);
         let has_throttled = own_ns > 0 || self.activity.above.throttled_ns != above.throttled_ns;
@@ -276,6 +282,12 @@ impl CgroupSettings {
             Value::Absent => Limit::Absent,
             Value::NotRead | Value::Failed => Limit::NotRead,
         }
+    }
+
+    /// Period of its own quota.
+    fn period(&self) -> Option<Duration> {
+        let usec = self.bandwidth.read()?.period_usec;
+        (usec > 0).then(|| Duration::from_micros(usec))
     }
 
     /// Stores the settings that were read.

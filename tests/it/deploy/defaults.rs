@@ -35,6 +35,20 @@ fn an_agent_asks_for_little_and_is_never_throttled() {
     );
 }
 
+/// Then the start of every container waits for the agent.
+#[test]
+fn an_agent_that_answers_the_runtime_asks_for_more() {
+    let request = |values: &str| {
+        let agent = pod(&render(&[&format!("--set={values}")]))["containers"][0].clone();
+        let requests = agent["resources"]["requests"].clone();
+        assert_eq!(requests["memory"], "32Mi", "{values}");
+        requests["cpu"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(request("nri.enabled=true"), "100m");
+    assert_eq!(request("profile=pin"), "20m");
+    assert_eq!(request("nri.enabled=true,resources.requests.cpu=50m"), "50m");
+}
+
 #[test]
 fn a_tenth_of_the_agents_is_replaced_at_a_time() {
     let strategy = object(&render(&[]), "DaemonSet")["spec"]["updateStrategy"].clone();

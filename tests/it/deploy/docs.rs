@@ -239,7 +239,9 @@ fn the_risk_of_the_kubelets_sockets_is_said_where_they_are_mounted() {
     let comment = before.rsplit("\n\n").next().unwrap();
     let rights = read("docs/platform-team.md");
     let row = rights.lines().find(|line| line.contains("/plugins_registry")).unwrap();
-    for text in [comment, row] {
+    let security = read("docs/security.md");
+    let item = security.split("\n- ").find(|item| item.contains("plugins_registry")).unwrap();
+    for text in [comment, row, item] {
         let is_said = ["plugins_registry", "connect", "CSI", "DRA"].map(|word| text.contains(word));
         assert_eq!(is_said, [true; 4], "{text}");
     }

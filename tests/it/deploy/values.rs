@@ -227,6 +227,24 @@ fn pin_observes_and_can_write_nothing_until_it_is_to_enforce() {
     );
 }
 
+/// Root can connect to the sockets in it.
+#[test]
+fn only_pinning_mounts_the_directory_of_the_kubelets_plugins() {
+    let is_mounted = |arguments: &[&str]| {
+        let text = render(arguments);
+        let path = |mount: &Value| mount["mountPath"] == "/var/lib/kubelet/plugins_registry";
+        let mounts = container(&text)["volumeMounts"].as_array().unwrap().clone();
+        let volumes = pod(&text)["volumes"].as_array().unwrap().clone();
+        let is_volume = volumes.iter().any(|volume| volume["name"] == "plugins");
+        assert_eq!(is_volume, mounts.iter().any(path), "{arguments:?}");
+        is_volume
+    };
+    let of_pin = |config: &str| is_mounted(&[&format!("--set=profile=pin,{config}")]);
+    assert!(of_pin("config.pinning=observe") && of_pin("config.pinning=enforce"));
+    assert!(!of_pin("config.pinning=off,config.bestEffort=enforce"));
+    assert!(!is_mounted(&["--set=profile=trace"]) && !is_mounted(&[]));
+}
+
 #[test]
 fn before_1_33_pinning_reads_the_kubelets_policy_from_its_file() {
     let mounts = |arguments: &[&str]| {

@@ -5,7 +5,8 @@ use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Spe
 use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
-const NODE: NodeFacts<'_> = NodeFacts { after_seconds: 300, cpus: Some(8), lost: None };
+const NODE: NodeFacts<'_> =
+    NodeFacts { after_seconds: 300, cpus: Some(8), lost: None, pod_throttled: None };
 
 /// Facts after ten minutes with this gain per second.
 fn after_ten_minutes(gain: &ContainerRow) -> Facts {
@@ -119,6 +120,45 @@ fn a_raised_limit_above_it_is_not_blamed_either() {
         &subject.facts(&at(660, 600, 1.0), &NodeRow::default()),
         FindingKind::ThrottledByAncestor
     ));
+}
+
+/// A limit of 200m, and 30 ms of work three times a second: each time the quota ends after 20 ms.
+/// `of_pod`: the kernel counts the throttling at the pod alone.
+fn short_bursts(seconds: u64, of_pod: bool) -> (ContainerRow, Option<u64>) {
+    let bandwidth = Bandwidth { quota: Quota::Usec(20_000), period_usec: 100_000 };
+    let (own, above) = if of_pod { (0, seconds) } else { (seconds, 0) };
+    let row = ContainerRow {
+        usage_ns: Some(seconds * 90_000_000),
+        cfs: Some(CfsTotals {
+            periods: seconds * 9,
+            throttled_periods: own * 3,
+            throttled_ns: own * 240_000_000,
+            ..CfsTotals::default()
+        }),
+        throttled_ancestor_ns: Some(above * 240_000_000),
+        bandwidth: Some(bandwidth),
+        cpu_limit: Limit::of(bandwidth),
+        ..ContainerRow::default()
+    };
+    (row, of_pod.then_some(above * 3))
+}
+
+#[test]
+fn a_burst_helps_against_several_short_bursts_of_work_a_second() {
+    for of_pod in [false, true] {
+        let mut subject = ContainerHistory::default();
+        for second in 0..=30 {
+            let (row, pod_throttled) = short_bursts(second, of_pod);
+            subject.observe(&row, SECOND_NS, NodeFacts { pod_throttled, ..NODE });
+        }
+        let forecast = subject.burst_forecast(&short_bursts(30, of_pod).0, 30).unwrap();
+        let share = forecast.throttled_share.unwrap();
+        assert!((0.32..0.34).contains(&share), "of the pod {of_pod}: {forecast:?}");
+        let without = forecast.with(0.0).unwrap();
+        assert!((0.2..0.4).contains(&without), "of the pod {of_pod}: {forecast:?}");
+        let best = forecast.best(0.99, OBJECTIVE).unwrap();
+        assert!(forecast.with(best).unwrap() <= 0.02, "of the pod {of_pod}: {forecast:?}");
+    }
 }
 
 /// A container without a limit that uses a twentieth of a core.

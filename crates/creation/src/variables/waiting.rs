@@ -122,4 +122,29 @@ mod tests {
         node.now.set(node.start + 10_301 * MS);
         assert_eq!(node.wait("f", never), 300, "the first wait is over");
     }
+    /// Creations of a node's start, one after the other: 110 pods with two containers each, which
+    /// the runtime creates within 20 ms each. Returns the milliseconds of all waits, and the number
+    /// of containers that were created before the list.
+    fn start_of_a_node(listed_at: Duration) -> (u128, u32) {
+        let mut node = Node::new();
+        let (mut waited_ms, mut before_list) = (0, 0);
+        for pod in 0..110 {
+            for _ in 0..2 {
+                node.now.set(node.now.get() + 20 * MS);
+                waited_ms += node.wait(&pod.to_string(), listed_at);
+                before_list += u32::from(node.now.get() < node.start + listed_at);
+            }
+        }
+        (waited_ms, before_list)
+    }
+
+    #[test]
+    fn a_start_of_the_node_is_delayed_by_a_second_at_most() {
+        assert_eq!(start_of_a_node(Duration::ZERO), (0, 0));
+        // Two pods wait 300 ms each, the third one until the list.
+        assert_eq!(start_of_a_node(900 * MS), (800, 4));
+        // 99 creations take two seconds, and the waits one.
+        assert_eq!(start_of_a_node(3000 * MS), (1000, 99));
+        assert_eq!(start_of_a_node(60_000 * MS), (1000, 220), "within ten seconds");
+    }
 }

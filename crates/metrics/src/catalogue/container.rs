@@ -90,10 +90,11 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "cpuwarden_container_throttled_seconds_total",
         &["origin"],
         "Time that run queues of the container were throttled by its own quota (own) or an ancestor's (ancestor). A \
-         delay, not CPU time that it would have used. Summed over CPUs, so it can grow faster than wall time; counted \
-         when the throttle ends. From cpu.stat (throttled_usec; throttled_time on cgroup v1); for ancestors from \
-         cpu.stat.local (Linux 6.6 and newer), else their own cpu.stat minus the container's. Not comparable across \
-         Linux 6.18: see throttle_accounting of cpuwarden_kernel_info.",
+         delay, not CPU time that it would have used. Summed over CPUs, so it can grow faster than wall time. Counted \
+         when the throttle ends; own also before, at least by one run queue, if nothing ran for two throttled periods. \
+         From cpu.stat (throttled_usec; throttled_time on cgroup v1); for ancestors from cpu.stat.local (Linux 6.6 \
+         and newer), else their own cpu.stat minus the container's. Not comparable across Linux 6.18: see \
+         throttle_accounting of cpuwarden_kernel_info.",
     )
     .read(|row, out| {
         out.with(["own"]).seconds(row.cfs.map(|cfs| cfs.throttled_ns));

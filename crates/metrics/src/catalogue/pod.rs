@@ -39,8 +39,9 @@ pub(crate) static POD: &[Metric<PodRow>] = &[
         "cpuwarden_pod_throttled_seconds_total",
         &["origin"],
         "Time that run queues of the pod were throttled by the quota of the pod's own cgroup. Summed over CPUs, so it \
-         can grow faster than wall time; counted when the throttle ends. Its containers show the same time as \
-         origin=ancestor. From cpu.stat (throttled_usec; throttled_time on cgroup v1).",
+         can grow faster than wall time. Counted when the throttle ends; also before, at least by one run queue, if \
+         nothing ran for two throttled periods. Its containers show the same time as origin=ancestor when the throttle \
+         ends. From cpu.stat (throttled_usec; throttled_time on cgroup v1).",
     )
     .read(|row, out| out.with(["own"]).seconds(Some(row.cfs.throttled_ns))),
     histogram(

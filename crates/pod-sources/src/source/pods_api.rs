@@ -16,6 +16,7 @@ use tonic::Streaming;
 
 use super::watched::WatchedPods;
 use super::{SourceError, Updates};
+use crate::bounded::{is_too_large, uid_of};
 use crate::config::PodConfig;
 use crate::grpc::pods_v1alpha1::pods_client::PodsClient;
 use crate::grpc::pods_v1alpha1::{EventType, WatchPodsEvent, WatchPodsRequest};
@@ -106,14 +107,22 @@ impl PodsApiSocket {
             return Ok(kind == EventType::InitialSyncComplete);
         }
         let unreadable = |source| SourceError::Protobuf { socket: self.socket.clone(), source };
-        let wire = to_wire(core_v1::Pod::decode(event.pod).map_err(unreadable)?);
-        let is_too_large = wire.is_too_large();
-        let pod = from_wire(wire, &self.keep);
+        if is_too_large(&event.pod).map_err(unreadable)? {
+            let uid = uid_of(&event.pod).map_err(unreadable)?;
+            if kind == EventType::Deleted {
+                pods.remove(&uid);
+            } else {
+                pods.insert(&uid, None);
+            }
+            return Ok(false);
+        }
+        let wire = core_v1::Pod::decode(event.pod).map_err(unreadable)?;
+        let pod = from_wire(to_wire(wire), &self.keep);
         if kind == EventType::Deleted {
             pods.remove(&pod.uid);
         } else {
             let uid = pod.uid.clone();
-            pods.insert(&uid, (!is_too_large).then(|| Arc::new(pod)));
+            pods.insert(&uid, Some(Arc::new(pod)));
         }
         Ok(false)
     }

@@ -1,9 +1,12 @@
 //! Last values of a cgroup's counters, and their increments.
 
+use std::time::Duration;
+
 use kernel_text::{CpuPressure, CpuStat};
 use snapshot::{CfsTotals, KernelCounters};
 
 use super::PathQuota;
+use super::standing::Standing;
 use crate::contention::ThrottledTime;
 use crate::counter::{AncestorThrottle, Context, Counter, Unit};
 use crate::reading::{TickReading, Value};
@@ -19,6 +22,7 @@ pub(crate) struct LastCounters {
     periods: Counter,
     throttled_periods: Counter,
     throttled: Counter,
+    standing: Standing,
     bursts: Counter,
     burst: Counter,
     pressure_some: Counter,
@@ -86,6 +90,18 @@ impl LastCounters {
                 .unwrap_or(0),
             burst_periods: advance(&mut self.bursts, stat.nr_bursts, Unit::Periods),
             burst_ns: advance(&mut self.burst, stat.burst_ns, Unit::CpuTime),
+        }
+    }
+
+    /// Adds the throttled time that the kernel counts later, and takes off what was added before.
+    pub(super) fn count_standing(
+        &mut self,
+        deltas: &mut Deltas,
+        period: Duration,
+        elapsed: Duration,
+    ) {
+        if let Value::Read(cfs) = &mut deltas.cfs {
+            cfs.throttled_ns = self.standing.advance(cfs, deltas.usage_ns, period, elapsed);
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kernel_text::CgroupVersion;
 use state_dir::Setting;
-use yielding::restore;
+use yielding::{Resizes, restore};
 
 use crate::node::{Node, UID, id, path};
 
@@ -63,4 +63,29 @@ fn a_burst_that_a_resize_lowered_is_restored_after_a_crash() {
     // Nothing of it is in force any more.
     node.resizes.container(UID, &id("app"), 1_000);
     assert_eq!(node.bursts(), ["0", "0", "0"]);
+}
+
+/// A process that does not know the burst cannot lower it: the kubelet repeats its resize until the
+/// next start of the agent, or a drain, has restored the burst.
+#[test]
+fn a_burst_that_a_killed_agent_left_is_restored_by_the_next_start_and_then_follows_resizes() {
+    for version in [CgroupVersion::V1, CgroupVersion::V2] {
+        let mut node = Node::new(version);
+        let mut killed = node.actor();
+        node.pass(&mut killed);
+        drop(killed);
+        node.resizes = Resizes::default();
+        node.resizes.container(UID, &id("app"), 10_000);
+        assert_eq!(node.bursts(), ["20000", "20000", "0"], "left");
+        assert_eq!(restore(&node.config(), Duration::ZERO).unwrap(), 2);
+        assert_eq!(node.bursts(), ["0", "0", "0"], "the resize succeeds now");
+        node.normalize();
+        node.quota(&path("app"), 10_000);
+        node.pod.containers[0].resources.cpu_limit_millis = Some(100);
+        let mut actor = node.actor();
+        node.pass(&mut actor);
+        assert_eq!(node.bursts(), ["5000", "5000", "0"], "of the new limit");
+        node.resizes.container(UID, &id("app"), 4_000);
+        assert_eq!(node.bursts(), ["3999", "3999", "0"], "at once");
+    }
 }

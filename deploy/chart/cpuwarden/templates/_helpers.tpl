@@ -110,6 +110,12 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if or (eq .Values.profile "trace") $yields }}true{{ end }}
 {{- end }}
 
+{{- /* Requests and limits. With NRI the start of every container waits for the agent. */}}
+{{- define "cpuwarden.resources" -}}
+{{- $requests := dict "cpu" (ternary "100m" "20m" .Values.nri.enabled) }}
+{{- toYaml (merge (deepCopy .Values.resources) (dict "requests" $requests)) }}
+{{- end }}
+
 {{- /* Capabilities that are added. */}}
 {{- define "cpuwarden.capabilities" -}}
 {{- $trace := ternary (list "BPF" "PERFMON") list (eq (include "cpuwarden.trace" .) "true") }}
