@@ -8,8 +8,7 @@ use serde_json::Value;
 use crate::arrows::packages;
 
 /// Dependencies of code that a build script generates, which is not among the sources.
-const GENERATED: &[(&str, &str)] =
-    &[("pod-sources", "tonic-prost"), ("kubelet-stub", "tonic-prost")];
+const GENERATED: &[(&str, &str)] = &[("kubelet-stub", "tonic-prost")];
 
 #[test]
 fn every_dependency_is_used() {
