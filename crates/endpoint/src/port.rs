@@ -39,8 +39,9 @@ impl Port {
 
     /// Waits for a client and accepts its connection. Nothing is lost if the future is dropped.
     ///
-    /// accept(2) takes a descriptor before it looks for a client: without one it fails although
-    /// nobody waits, and whoever closes a connection for that closes the one just accepted.
+    /// accept(2) takes a descriptor before it looks for a client, so without one it also fails
+    /// while no client waits. That is no error here: to make room for it, the server would close
+    /// the connection that it has just accepted.
     ///
     /// # Errors
     /// A client waits, and its connection cannot be accepted: usually no descriptor is left, not

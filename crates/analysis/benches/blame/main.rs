@@ -1,5 +1,5 @@
-//! Who makes a pod wait: cpuwarden and five published methods on the same streams of scheduler
-//! events. Needs nothing; takes seconds.
+//! Compares cpuwarden with five published methods that name the pod for which another pod waits, on
+//! the same streams of scheduler events. Needs nothing; takes seconds.
 //!
 //! A small scheduler in virtual time, like CFS with bandwidth control, plays one minute of each case
 //! in `methods/scenes.rs` and reports switches, wakeups, migrations and throttles. It also integrates

@@ -1,4 +1,4 @@
-//! What a method says, and whether that is right.
+//! Answer of a method, compared with the cause.
 
 use super::exact::Exact;
 use super::scene::Scene;
@@ -37,7 +37,7 @@ pub(crate) struct Claim {
     pub(crate) seconds: Vec<f64>,
 }
 
-/// What seconds count.
+/// Unit of the seconds of a claim.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unit {
     /// Wall time in which at least one thread waited on a CPU.

@@ -12,7 +12,7 @@ const SPANS: usize = 16;
 const LATE: Ns = 10 * MS;
 const SETTLE: Ns = 1 << 28;
 
-/// Who ran: a container, or nothing.
+/// The container that ran, or none.
 type Holder = Option<usize>;
 
 /// One holder's turn on a CPU.
@@ -61,7 +61,7 @@ struct Share {
     fresh: Ns,
 }
 
-/// What a pod waited in one second.
+/// Waits of a pod in one second, by cause.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Waits {
     /// Lost time by the pod that ran; `None`: unattributed.
@@ -237,7 +237,7 @@ impl<'a> Attribution<'a> {
         *self.waits[share.pod].lost.entry(None).or_default() += unknown;
     }
 
-    /// What is left of a wait has no cause.
+    /// Counts the rest of a wait, for which no cause is known.
     fn find(&mut self, share: &Share, throttled: Ns) {
         if share.pod == self.stream.scene.victim {
             self.found.throttled += throttled;

@@ -1,3 +1,5 @@
+mod limits;
+
 use analysis::HEAP_SHARE;
 use api::InjectionStatus;
 use kubepods::model::{self, ContainerKind, InjectionRequest, Pod};
@@ -202,107 +204,6 @@ fn a_profile_selects_pods_and_an_annotation_overrides_it() {
     assert_eq!(of(&[]), ["GOMAXPROCS=1", "GOMEMLIMIT=358MiB"]);
     assert_eq!(of(&[(VARIABLES_ANNOTATION, "RAYON_NUM_THREADS")]), ["RAYON_NUM_THREADS=1"]);
     assert!(of(&[(VARIABLES_ANNOTATION, "false")]).is_empty());
-}
-
-#[test]
-fn the_lowest_limit_over_container_and_pod_counts() {
-    let own = (Some(1000), Some(256));
-    for of_container in [(Some(1500), Some(512)), (None, None)] {
-        let mut injector = injector_of(pod_of(own, &[("app", of_container)]));
-        let creation = injector.create_container(with_sum(own), with_limits("app", of_container));
-        assert_eq!(env(&creation), ["GOMAXPROCS=1", "GOMEMLIMIT=179MiB"]);
-    }
-}
-
-/// The kubelet passes the sum of the limits that exist, even if other containers have none. The
-/// pod's cgroup then has no limit.
-#[test]
-fn a_sidecars_limit_does_not_limit_the_other_containers() {
-    let (unlimited, sidecar) = ((None, None), (Some(500), Some(128)));
-    let mut injector =
-        injector_of(pod_of((None, None), &[("app", unlimited), ("sidecar", sidecar)]));
-    let mut of = |name: &str, limits: Limits| {
-        env(&injector.create_container(with_sum(sidecar), with_limits(name, limits)))
-    };
-    assert!(of("app", unlimited).is_empty());
-    assert_eq!(of("sidecar", sidecar), ["GOMAXPROCS=1", "GOMEMLIMIT=89MiB"]);
-    // A container with another limit, of which the sum has only one part.
-    assert_eq!(of("app", (Some(4000), None)), ["GOMAXPROCS=4"]);
-
-    let named = [(VARIABLES_ANNOTATION, "true"), (CONTAINERS_ANNOTATION, "unlisted")];
-    let unlisted = PodSandbox { linux: with_sum(sidecar).linux, ..pod(&named) };
-    let creation = injector.create_container(unlisted, with_limits("unlisted", unlimited));
-    assert_eq!(creation, Creation::default());
-}
-
-#[test]
-fn a_container_gets_no_more_threads_than_it_has_cpus() {
-    let of = (Some(16_000), None);
-    let mut injector = injector_of(pod_of((None, None), &[("app", of)]));
-    let mut in_cpus = |cpus: &str| {
-        let mut container = with_limits("app", of);
-        let resources = container.linux.as_mut().unwrap().resources.as_mut().unwrap();
-        cpus.clone_into(&mut resources.cpu.as_mut().unwrap().cpus);
-        let creation = injector.create_container(opted_in(), container.clone());
-        injector.notify(Event::PostCreateContainer, opted_in(), Some(container));
-        env(&creation).concat()
-    };
-    assert_eq!(in_cpus(""), "GOMAXPROCS=8");
-    assert_eq!(in_cpus("0-2,6"), "GOMAXPROCS=4");
-    assert_eq!(in_cpus("0-15"), "GOMAXPROCS=8", "some are offline");
-    assert_eq!(in_cpus("unreadable"), "GOMAXPROCS=8");
-}
-
-/// The runtime reports the sum at the pod's creation.
-#[test]
-fn a_container_that_restarts_after_a_resize_gets_the_new_limits() {
-    let (old, new) = ((Some(1000), Some(256)), (Some(4000), Some(1024)));
-    for own in [(None, None), new] {
-        let mut injector = injector_of(pod_of(own, &[("app", new)]));
-        let creation = injector.create_container(with_sum(old), with_limits("app", new));
-        assert_eq!(env(&creation), ["GOMAXPROCS=4", "GOMEMLIMIT=716MiB"], "{own:?}");
-    }
-}
-
-#[test]
-fn a_resize_upwards_makes_a_value_stale_beside_an_old_sum() {
-    let (old, new) = ((Some(1000), Some(256)), (Some(4000), Some(1024)));
-    let mut injector = injector_of(pod_of((None, None), &[("app", old)]));
-    injector.create_container(with_sum(old), with_limits("app", old));
-    injector.update_container(with_sum(old), with_limits("app", old), linux_of(new));
-    let rows = ["shop cart app GOMAXPROCS 1 stale", "shop cart app GOMEMLIMIT 179MiB stale"];
-    assert_eq!(rows_of(&injector), rows);
-}
-
-/// After a sidecar's resize, the runtime gets the new sum.
-#[test]
-fn a_resize_of_the_pod_counts_only_for_its_own_limit() {
-    let of = (Some(8000), Some(512));
-    let mut injector = injector_of(pod_of((Some(4000), None), &[("app", of)]));
-    injector.create_container(opted_in(), with_limits("app", of));
-    let sum = linux_of((Some(2000), Some(128)));
-    injector.update_pod(opted_in(), LinuxResources::default(), sum);
-    let rows = ["shop cart app GOMAXPROCS 4 stale", "shop cart app GOMEMLIMIT 358MiB injected"];
-    assert_eq!(rows_of(&injector), rows);
-}
-
-#[test]
-fn a_pods_own_limit_counts_as_soon_as_it_is_listed() {
-    let of = (Some(8000), Some(512));
-    let named = [(VARIABLES_ANNOTATION, "GOMAXPROCS"), (CONTAINERS_ANNOTATION, "app")];
-    let mut injector = injector(false);
-    injector.listed = Box::new(|_, _| None);
-    let creation = injector.create_container(pod(&named), with_limits("app", of));
-    assert_eq!(env(&creation), ["GOMAXPROCS=8"]);
-    let mut listed = |cpu_millis| {
-        let pod = pod_of((cpu_millis, None), &[("app", of)]);
-        injector.listed = injector_of(pod).listed;
-        injector.pods_listed();
-        rows_of(&injector).concat()
-    };
-    assert_eq!(listed(Some(9000)), "shop cart app GOMAXPROCS 8 injected");
-    assert_eq!(listed(Some(2000)), "shop cart app GOMAXPROCS 8 stale");
-    assert_eq!(listed(None), "shop cart app GOMAXPROCS 8 injected");
 }
 
 #[test]
