@@ -99,8 +99,11 @@ fn contention_pressure_is_near_one_for_rivals_and_near_zero_for_a_quota() {
     let measured = over_seconds(&agent, 8.0);
     let psi = psi_share(&agent);
     drop(spinner);
-    assert!(measured.upper < 0.1, "throttling is not contention: {measured:?}");
-    assert!(measured.throttled > 0.5, "it waits for its quota: {measured:?}");
+    // Host processes on its CPU make it wait too, and leave less of its quota to wait for.
+    let contention = measured.upper - measured.others;
+    assert!(contention < 0.1, "throttling is not contention: {measured:?}");
+    let throttled = 0.5 * (1.0 - measured.others);
+    assert!(measured.throttled > throttled, "it waits for its quota: {measured:?}");
     if let Some(psi) = psi {
         assert!(psi > 0.4, "PSI counts throttling: {psi}, {measured:?}");
     }
@@ -111,6 +114,8 @@ fn contention_pressure_is_near_one_for_rivals_and_near_zero_for_a_quota() {
 struct Shares {
     lower: f64,
     upper: f64,
+    /// Of the victim's waits for neighbors and for the host.
+    others: f64,
     throttled: f64,
 }
 
@@ -157,10 +162,12 @@ fn over_seconds(agent: &Agent, seconds: f64) -> Shares {
     let last = agent.metrics();
     let elapsed = taken(&last) - taken(&first);
     let (before, after) = (contention(&first), contention(&last));
+    let share = |cause| (waited(&last, cause) - waited(&first, cause)) / elapsed;
     Shares {
         lower: (after.0 - before.0) / elapsed,
         upper: (after.1 - before.1) / elapsed,
-        throttled: (waited(&last, "throttled") - waited(&first, "throttled")) / elapsed,
+        others: share("neighbor") + share("system"),
+        throttled: share("throttled"),
     }
 }
 
