@@ -1,13 +1,13 @@
 //! `cpuwarden advise`: prints the advice of a running agent.
 
 use api::AdviceReport;
+use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, ValueEnum};
 use console::{Failure, output};
 
 use crate::args::AgentArgs;
 use crate::client::{AgentClient, block_on};
-use crate::render::render;
+use crate::render::{AdviceFormat, render};
 
 /// Options of `cpuwarden advise`.
 #[derive(Debug, Args)]
@@ -24,20 +24,6 @@ pub struct AdviseArgs {
     /// Options of the connection.
     #[command(flatten)]
     pub agent: AgentArgs,
-}
-
-/// Output format of advice.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum AdviceFormat {
-    /// One line per finding
-    #[default]
-    Table,
-    /// JSON, as served by the API
-    Json,
-    /// The same as YAML
-    Yaml,
-    /// One strategic-merge patch of the workload per container, as YAML documents
-    Patch,
 }
 
 /// Prints a running agent's advice.

@@ -9,8 +9,8 @@ mod render;
 mod snapshot;
 
 pub use address::AgentAddress;
-pub use advise::{AdviceFormat, AdviseArgs, advise};
+pub use advise::{AdviseArgs, advise};
 pub use args::{AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
 pub use client::{AgentClient, AnswerBody, block_on};
-pub use render::{finding_line, no_change, qos_change, render};
+pub use render::{AdviceFormat, finding_line, no_change, qos_change, render};
 pub use snapshot::{PartArgs, SnapshotArgs, save, snapshot};

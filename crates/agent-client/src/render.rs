@@ -7,9 +7,22 @@ use api::{
     AdviceReport, ContainerReport, Finding, Injected, InjectionStatus, Severity, pod_patch,
     pod_patch_command,
 };
+use clap::ValueEnum;
 use console::Failure;
 
-use crate::advise::AdviceFormat;
+/// Output format of advice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum AdviceFormat {
+    /// One line per finding
+    #[default]
+    Table,
+    /// JSON, as served by the API
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// One strategic-merge patch of the workload per container, as YAML documents
+    Patch,
+}
 
 /// The advice in an output format.
 ///

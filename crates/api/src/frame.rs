@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::pod_name::PodName;
 use crate::verdict::Verdict;
 
 /// Number of frames that an agent keeps: ten minutes, if ticks are not longer than a second.
@@ -182,16 +183,6 @@ pub struct CpuFrame {
     /// Share of the time in which the CPU was not idle, 0 to 1. Only read while a view is open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy: Option<f64>,
-}
-
-/// Namespace and name of a pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodName {
-    /// Namespace; `system` for processes outside the pods, `other` for all remaining pods.
-    pub namespace: String,
-    /// Name; the UID while the pod is unknown; empty for `system` and `other`.
-    pub pod: String,
 }
 
 /// Time that one pod waited because of another.

@@ -15,6 +15,7 @@ mod frame;
 mod measure;
 mod patch;
 mod pins;
+mod pod_name;
 mod points;
 mod runtime;
 mod topology;
@@ -31,11 +32,12 @@ pub use doctor::DoctorReport;
 pub use finding::{Finding, FindingKind, Severity};
 pub use frame::{
     BestEffort, Bounds, Colocation, ContainerFrame, ContainerName, Contention, CpuFrame, Frame,
-    Interference, KEPT, NodeFrame, PodName, Rates, SHOWN_VERDICTS, Trace,
+    Interference, KEPT, NodeFrame, Rates, SHOWN_VERDICTS, Trace,
 };
 pub use measure::Measure;
 pub use patch::{merged, patch_command, patched_quantity, pod_patch, pod_patch_command};
 pub use pins::{Pin, PinRow, Rejection, Restricted};
+pub use pod_name::PodName;
 pub use points::{InterferenceTotal, PairSeries, Points, Series};
 pub use runtime::{Language, Runtime};
 pub use topology::{CpuWithOwner, NodeTopology};

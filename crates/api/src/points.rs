@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::frame::PodName;
 use crate::measure::Measure;
+use crate::pod_name::PodName;
 
 /// Series of several containers, and of the pods that made them wait, over the same frames.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::frame::PodName;
+use crate::pod_name::PodName;
 
 /// Why a pod gets its CPU time late.
 #[derive(

@@ -10,12 +10,13 @@ use placement::{Holding, PodCgroups, Uid, drain_steps};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use state_dir::{DrainRequest, Lock, PinningCheckpoint, Writer};
+use watchdog::errors::chain;
 
 use crate::carry_out::{carry_out, write_v1};
 use crate::grants::to_current;
 use crate::nested::{self, NarrowedCpusets};
 use crate::owner::{CpuManagerState, KubeletsOwn};
-use crate::pinner::{NodeConfig, chain};
+use crate::pinner::NodeConfig;
 use crate::tree::{PodTree, View};
 use crate::{Error, Result};
 

@@ -11,9 +11,10 @@ use kernel_text::CpuSet;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::Profiles;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use watchdog::errors::chain;
 use watchdog::{JoinedThread, RunEnd, restart_until_stopped};
 
-use crate::pinner::{Pinner, PinnerConfig, chain};
+use crate::pinner::{Pinner, PinnerConfig};
 use crate::report::{PassReport, Trace};
 
 /// Minimum time between two passes; a burst of new pods takes one pass.

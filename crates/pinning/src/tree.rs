@@ -249,7 +249,7 @@ impl PodTree {
                 (Ok(None), _) => {}
                 (Err(error), _) if error.is_vanished() => gone.push(path.clone()),
                 (Err(error), Some(uid)) => {
-                    let reason = crate::pinner::chain(&Error::from(error));
+                    let reason = watchdog::errors::chain(&Error::from(error));
                     walk.unreadable.insert(uid.clone(), reason);
                 }
                 (Err(error), None) => return Err(error.into()),

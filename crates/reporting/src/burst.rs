@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use metrics::BurstMetrics;
 use yielding::{BurstChange, BurstReport, Bursting, Mode};
 
-use crate::colocation::{Seen, export_writes, reason_not};
 use crate::events::Burst;
+use crate::writes::{Seen, export_writes, reason_not};
 
 /// Logs the changes of a pass.
 pub(crate) fn log(seen: &mut Seen, report: &BurstReport) {

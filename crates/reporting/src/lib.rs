@@ -8,6 +8,7 @@ mod colocation;
 mod events;
 mod node_condition;
 mod pinning;
+mod writes;
 
 pub use colocation::{ColocationReporter, Show};
 pub use events::{EventSender, EventTask};

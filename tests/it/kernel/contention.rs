@@ -89,7 +89,8 @@ fn a_slowed_service_is_named_with_its_cause_by_metrics_advice_and_event() {
     }
     let events = cluster.server.events();
     let event = events.iter().find(|event| is_of_checkout(event)).unwrap();
-    assert_eq!((&event["type"], &event["related"]["name"]), (&"Warning".into(), &"report".into()));
+    let found = (&event["type"], &event["related"]["name"]);
+    assert_eq!(found, (&"Warning".into(), &"report".into()), "{event:#}");
     let note = event["note"].as_str().unwrap();
     assert!(note.starts_with("Slowed ×") && note.contains(" by batch/report,"), "{note}");
     assert!(note.contains(": raise its CPU request: "), "{note}");

@@ -12,8 +12,8 @@ use placement::{
     write_steps,
 };
 use state_dir::WrittenCgroup;
+use watchdog::errors::chain;
 
-use super::chain;
 use super::mode::{Granted, PinnerMode};
 use super::record::{Found, Record};
 use crate::planned::{PlanInputs, Planned, Rules};

@@ -11,11 +11,12 @@ use placement::{
     Class, CpusetCgroup, CpusetHierarchy, Current, Holding, Plan, PodCgroups, Reason, Step, Uid,
 };
 use state_dir::{PinningCheckpoint, WrittenCgroup};
+use watchdog::errors::chain;
 
+use super::Pinner;
 use super::decide::Work;
 use super::inputs::{decision, names};
 use super::mode::{Established, Granted, PinnerMode};
-use super::{Pinner, chain};
 use crate::carry_out::carry_out;
 use crate::claims::has_ended;
 use crate::decision::PodOutcome;

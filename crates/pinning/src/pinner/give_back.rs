@@ -6,8 +6,9 @@ use std::time::Duration;
 use api::Pin;
 use kubepods::PodIndex;
 use state_dir::{DrainRequest, PinningCheckpoint};
+use watchdog::errors::chain;
 
-use super::{Pinner, chain};
+use super::Pinner;
 use crate::decision::{Decision, PodOutcome};
 use crate::drain::Scope;
 use crate::owner::CpuManagerState;

@@ -23,7 +23,7 @@ use kernel_text::CpuSet;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::{Holding, Kubelet, PlacementSettings, Pod, Profiles, Reason, Uid};
 use state_dir::{DrainRequest, Lock, Writer};
-pub(crate) use watchdog::errors::chain;
+use watchdog::errors::chain;
 
 use crate::admission::AdmissionState;
 use crate::planned::{Planned, Rules};

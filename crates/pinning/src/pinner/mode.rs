@@ -8,8 +8,8 @@ use std::{fmt, mem};
 use kernel_text::CpuSet;
 use placement::Uid;
 use state_dir::Lock;
+use watchdog::errors::chain;
 
-use super::chain;
 use crate::repairs::{CausedPause, PauseCause, Repairs};
 use crate::report::PinningStatus;
 

@@ -3,6 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// Maximum size of a file, bytes: thousands of times that of a recording of ten minutes, and eight
+/// times a file of a ring of a gigabyte.
+pub(super) const LARGEST_FILE: u64 = 1 << 30;
+
 /// A recording cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -23,7 +27,7 @@ pub enum Error {
     #[error("{} is not a regular file; name a recording, or a directory with recordings", .0.display())]
     NotAFile(PathBuf),
     /// The file is larger than any recording.
-    #[error("{} is larger than {} MiB; no recording is", .0.display(), super::reader::LARGEST_FILE >> 20)]
+    #[error("{} is larger than {} MiB; no recording is", .0.display(), LARGEST_FILE >> 20)]
     TooLarge(PathBuf),
     /// The file has no header of a recording.
     #[error("{} is not a recording of cpuwarden", .0.display())]

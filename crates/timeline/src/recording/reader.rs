@@ -9,13 +9,10 @@ use std::path::{Path, PathBuf};
 use api::Frame;
 use rustix::fs::OFlags;
 
-use super::error::Error;
+use super::error::{Error, LARGEST_FILE};
 use super::ring::segment_files;
 use super::segment::{self, FRAMES, MAGIC, Opening, Origin, RECORD, SegmentReader};
 
-/// Maximum size of a file, bytes: thousands of times that of a recording of ten minutes, and eight
-/// times a file of a ring of a gigabyte.
-pub(crate) const LARGEST_FILE: u64 = 1 << 30;
 /// Maximum size of the frames of one segment in memory, bytes: twice those of a full node.
 const LARGEST_SEGMENT: usize = 512 << 20;
 
