@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::verdict::{Judged, Slowed, SnapshotReader, Verdicts};
-use api::{CauseKind, Verdict};
+use api::{CauseKind, Culprit, Verdict};
 use metrics::{SlowedBecause, SlowedBy, SlowedRow};
 use snapshot::NodeSnapshot;
 
-/// Time between two Events about the same victim.
+/// Time between two Events about the same victim and the same cause.
 const AGAIN_AFTER: f64 = 600.0;
 /// Time for which a pod must have been slowed before its owner gets an Event.
 const LASTING: f64 = 60.0;
@@ -23,8 +23,8 @@ pub struct Judge {
     counters: HashMap<Box<str>, SlowedRow>,
     /// Sum of the seconds.
     clock: f64,
-    /// Time of the last Event about each victim.
-    said: HashMap<String, f64>,
+    /// Time of the last Event about each victim and cause.
+    said: HashMap<(String, CauseKind, String), f64>,
 }
 
 /// Result of one second.
@@ -95,11 +95,15 @@ impl Judge {
         let clock = self.clock;
         self.said.retain(|_, said| clock - *said < AGAIN_AFTER);
         let is_due = |verdict: &&Verdict| {
-            let name = format!("{}/{}", verdict.victim.namespace, verdict.victim.pod);
+            let victim = format!("{}/{}", verdict.victim.namespace, verdict.victim.pod);
+            // Of several causes the first three change places.
+            let single = verdict.cause == CauseKind::One;
+            let cause = verdict.culprits.first().filter(|_| single).map(Culprit::name);
+            let about = (victim, verdict.cause, cause.unwrap_or_default());
             let lasts = verdict.since_seconds >= LASTING && verdict.is_harm();
             let is_known = verdict.cause != CauseKind::Unknown;
-            lasts && is_known && !self.said.contains_key(&name) && {
-                self.said.insert(name, clock);
+            lasts && is_known && !self.said.contains_key(&about) && {
+                self.said.insert(about, clock);
                 true
             }
         };
@@ -127,8 +131,8 @@ mod tests {
     use std::time::Instant;
 
     use snapshot::{
-        ContainerIdentity, ContainerRow, Culprit, Losses, LostTime, NodeWaits, PodIdentity,
-        TraceMode, TraceRow,
+        ContainerIdentity, ContainerRow, Culprit as Runner, Losses, LostTime, NodeWaits,
+        PodIdentity, TraceMode, TraceRow,
     };
 
     use super::*;
@@ -156,13 +160,14 @@ mod tests {
 
     /// `shop/web` loses 0.3 cores to a pod without a request.
     fn node(start: Instant, second: u64) -> NodeSnapshot {
+        let report = Runner::Pod(pod("batch", "report"));
+        slowed_by(start, second, vec![(report, second * 300_000_000)])
+    }
+
+    fn slowed_by(start: Instant, second: u64, by: Vec<(Runner, u64)>) -> NodeSnapshot {
         let ms = |ms: u64| second * ms * 1_000_000;
-        let lost = LostTime {
-            victim: pod("shop", "web"),
-            by: vec![(Culprit::Pod(pod("batch", "report")), ms(300))],
-            wakeups: 50 * second,
-            late_wakeups: 0,
-        };
+        let lost =
+            LostTime { victim: pod("shop", "web"), by, wakeups: 50 * second, late_wakeups: 0 };
         let losses = Losses::default();
         let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
         let waits = NodeWaits { lost: vec![lost], trace: Some(trace), ..NodeWaits::default() };
@@ -176,6 +181,22 @@ mod tests {
             waits: Arc::new(waits),
             ..NodeSnapshot::default()
         }
+    }
+
+    #[test]
+    fn another_cause_is_said_though_the_victim_was_named_before() {
+        let (mut judge, start) = (Judge::default(), Instant::now());
+        let mut said = Vec::new();
+        for second in 0..=300 {
+            let host = second.min(100);
+            let by = [(Runner::System, host), (Runner::Pod(pod("batch", "report")), second - host)];
+            let by = by.map(|(culprit, seconds)| (culprit, seconds * 300_000_000)).to_vec();
+            let Some(judged) = judge.read(&slowed_by(start, second, by), |_| false) else {
+                continue;
+            };
+            said.extend(judged.due.iter().map(|verdict| verdict.culprits[0].name()));
+        }
+        assert_eq!(said, ["the host (system)", "batch/report"]);
     }
 
     #[test]
