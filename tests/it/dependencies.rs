@@ -71,6 +71,23 @@ const KNOW_PROC: [&str; 9] = [
     "yielding",
 ];
 
+/// Crates that write cgroup files: the two writers of the agent, and those that make cgroups for the
+/// demo and the tests.
+const WRITE_CGROUPS: [&str; 4] = ["demo", "pinning", "testkit", "yielding"];
+
+#[test]
+fn only_pinning_and_yielding_write_to_the_nodes_cgroups() {
+    let packages = packages();
+    let others = packages.iter().filter(|package| package["name"] != "cgroupfs");
+    let writers = others.filter(|package| {
+        let source = Sources::of(package).normal;
+        ["control::write", "cgroups_rs::"].iter().any(|word| source.contains(word))
+    });
+    let mut names: Vec<_> = writers.map(|package| package["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, WRITE_CGROUPS);
+}
+
 #[test]
 fn metrics_history_and_views_open_no_file_of_proc() {
     let packages = packages();
