@@ -1,4 +1,4 @@
-//! What the passes over best-effort pods and bursts report alike: mode, writes and their errors.
+//! Mode, writes and errors of a pass, which best-effort pods and bursts report in the same way.
 
 use yielding::{Mode, Writes};
 
