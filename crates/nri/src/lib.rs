@@ -34,7 +34,9 @@
 //!   is answered empty.
 //! - A lost connection is restored. The runtime then sends all pods and containers
 //!   ([`Handler::synchronize`]), which repairs what was missed.
-//! - Memory is bounded: a message may have 4 MiB, a synchronization 32 MiB.
+//! - Memory is bounded: a message may have 4 MiB and 8 MiB of objects, a synchronization 32 MiB and
+//!   64 MiB of objects. An empty object takes two bytes of a message and hundreds in memory, so
+//!   objects are counted before they are decoded.
 //! - Unsolicited updates (`UpdateContainers`) are left out: several versions of containerd and
 //!   CRI-O deadlock on them.
 //!
@@ -49,6 +51,7 @@ mod handler;
 mod mux;
 mod plugin;
 mod session;
+mod size;
 mod stop;
 mod trunk;
 mod ttrpc;
