@@ -187,6 +187,32 @@ fn a_quota_alone_is_no_contention() {
     );
 }
 
+/// The quota is shorter than a clock tick, at which the kernel notices that it is used up: the rest
+/// of the tick is a debt of up to three periods. A period of no whole number of ticks makes every
+/// debt another.
+#[test]
+fn a_quota_debt_counts_while_it_stands_and_only_once() {
+    let tree = RealTree::new();
+    let agent = Agent::on(&tree, &["--sample-interval", "100ms"]);
+    agent.after_ticks(1);
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    let spinner = container.spawn(&Workload::Spin { threads: 1 });
+    container.set_quota_usec(1000, 501_300);
+    let counted = |page: Exposition| {
+        let labels = [("container", ID), ("origin", "own")];
+        page.value("cpuwarden_container_throttled_seconds_total", &labels).unwrap_or(0.0)
+    };
+    // The kernel's counter is read last: what it does not contain is not over.
+    eventually("throttled time that the kernel has not counted", || {
+        counted(agent.metrics()) > throttled_seconds(&container.cpu_stat()) + 0.5
+    });
+    container.set_quota_usec(100_000, 100_000);
+    drop(spinner);
+    let page = agent.after_ticks(4);
+    let (counted, kernel) = (counted(page), throttled_seconds(&container.cpu_stat()));
+    assert!((-2e-6..0.6).contains(&(counted - kernel)), "{counted} s of {kernel} s");
+}
+
 /// Growth of memory in a part of the storm, from which on it may be a leak.
 const GROWTH_KIB: u64 = 512;
 
