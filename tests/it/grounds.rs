@@ -29,7 +29,8 @@ fn each_kernel_test_runs_on_some_ground() {
     for test in kernel_tests() {
         let row = grounds::of(&test)
             .unwrap_or_else(|| panic!("{test}: add it to crates/xtask/src/grounds.rs"));
-        assert!(!row.grounds.is_empty(), "{test} runs nowhere: {row:?}");
+        let is_only_in_all = row.why.starts_with("only with `--all`: ");
+        assert!(is_only_in_all || !row.grounds.is_empty(), "{test} runs nowhere: {row:?}");
     }
 }
 
