@@ -7,12 +7,15 @@
 //!   adds to this.
 //! - `overlap`, with an optional number of starts: shared containers beside a full LSE pod, with
 //!   and without placement at their creation ([`overlap`]).
+//! - `all-at-once`: waits of new containers for the kubelet's list while a node starts
+//!   ([`all_at_once`]).
 //! - `answers`: time from a runtime's request to the agent's answer on a node of 250 pods
 //!   ([`answers`]).
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
 
+mod all_at_once;
 mod answers;
 mod node;
 mod overlap;
@@ -37,8 +40,9 @@ fn main() {
         [] | ["names"] => names(),
         ["overlap"] => overlap::run(STARTS),
         ["overlap", starts] => overlap::run(starts.parse().unwrap()),
+        ["all-at-once"] => all_at_once::run(),
         ["answers"] => answers::run(),
-        other => panic!("unknown mode {other:?}: expected names, overlap or answers"),
+        other => panic!("unknown mode {other:?}: expected names, overlap, all-at-once or answers"),
     }
 }
 
