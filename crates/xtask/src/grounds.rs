@@ -93,7 +93,7 @@ pub const KERNEL_TESTS: &[KernelTests] = &[
     tests("kernel::pinning::starts::", ONLY_61, "the runtime's question"),
     tests("kernel::pinning::unknown::", HOST_AND_61, "in v1 a nested cpuset confines its parent"),
     tests("kernel::resize::", EVERYWHERE, "before 6.10 a burst changes with the quota"),
-    tests("kernel::starvation::", ONLY_61, "the agent's own time and memory"),
+    tests("kernel::starvation::", ONLY_HOST, "the agent's own time and memory"),
     tests("kernel::throttling::", EVERYWHERE, "each kernel throttles in its own way"),
     tests("kernel::waits::", EVERYWHERE, "each kernel throttles and switches in its own way"),
     tests("kernel::waits::trace_obstacles_", ONLY_61, "attaches nothing"),

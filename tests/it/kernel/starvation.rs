@@ -9,7 +9,7 @@ const MEMORY: u64 = 64 << 20;
 const SPINNERS: u32 = 60;
 
 /// Ticks and answers of the starved agent.
-const TICKS: u64 = 20;
+const TICKS: u64 = 5;
 /// CPU time that the spinners may have used by then, nanoseconds.
 const MOST_NS: u64 = 600_000_000_000;
 
