@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use snapshot::Culprit;
 
+use super::reading::AWAKE;
 use super::{PodSecond, Second, WorkloadName};
 
 /// Holder of the CPU while a pod lost time.
@@ -39,12 +40,20 @@ struct Use {
     is_restricted: bool,
     /// Best effort, all of its pods.
     best_effort: bool,
-    /// Time that its pods lost to others: what they would have used in addition.
+    /// CPU that its pods would have used in addition.
     unmet: f64,
 }
 
 /// Share of the freed CPU that the others must be able to take for the CPUs to stay full.
 const REFILLED: f64 = 0.9;
+
+/// CPU that the pod would have used in addition, core-seconds. A pod that slept in between got all
+/// that it wanted, only late. What one lost that never slept is an upper bound.
+fn unmet(pod: &PodSecond, seconds: f64) -> f64 {
+    let lost: f64 = pod.lost.iter().map(|(_, lost)| lost).sum();
+    let slept = pod.used + lost + pod.waited_self < AWAKE * seconds;
+    if slept { 0.0 } else { lost }
+}
 
 #[derive(Debug)]
 pub(super) struct Node<'a> {
@@ -71,7 +80,7 @@ impl<'a> Node<'a> {
             entry.request_cores = entry.request_cores.zip(pod.request_cores).map(|(a, b)| a + b);
             entry.is_restricted |= pod.is_restricted;
             entry.best_effort &= pod.best_effort;
-            entry.unmet += pod.lost.iter().map(|(_, lost)| lost).sum::<f64>();
+            entry.unmet += unmet(pod, second.seconds);
         }
         Self { known, uses, idle: second.idle }
     }

@@ -14,7 +14,7 @@ use super::{PodSecond, Second, WorkloadName};
 /// Longest second. The trace publishes at its own pace: a second waits for its next poll.
 const LONGEST: Duration = Duration::from_millis(2500);
 /// Share of the time above which a pod does not sleep.
-const AWAKE: f64 = 0.9;
+pub(super) const AWAKE: f64 = 0.9;
 /// Time on a CPU or waiting for one between two wakeups of a pod that sleeps, seconds.
 const BETWEEN_WAKEUPS: f64 = 0.05;
 

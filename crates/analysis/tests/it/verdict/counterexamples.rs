@@ -121,6 +121,20 @@ fn cases() -> Vec<Case> {
             expected: &["shop/web Service neighbor ×2.0 by db/main"],
         },
         Case {
+            node: "two pods that wait often and briefly are not held for hungry ones",
+            second: busy(vec![
+                loses(pod("shop/web", 0.1, 0.15), &[("db/main", 0.41), ("log/agent", 0.03)]),
+                pod("db/main", 2.0, 0.6),
+                loses(pod("log/agent", 0.015, 0.03), &[("db/main", 0.38)]),
+                loses(pod("shop/cart", 0.1, 0.02), &[("db/main", 0.48)]),
+            ]),
+            expected: &[
+                "shop/cart Starved neighbor ×25.0 by db/main",
+                "log/agent Service neighbor ×13.7 by db/main",
+                "shop/web Service neighbor ×3.9 by db/main",
+            ],
+        },
+        Case {
             node: "two spinners 60 to 40",
             second: busy(vec![
                 loses(pod("shop/web", 0.01, 0.1), &two_lost),
