@@ -141,7 +141,9 @@ impl Verdicts {
     pub fn push(&mut self, second: &Second) -> Judged {
         self.clock += second.seconds;
         self.learn_workloads(&second.pods);
-        let node = Node::new(second, &self.workloads);
+        let node = Node::new(second, &self.workloads, |pod| {
+            self.tracks.get(&pod.pod.labels).and_then(Track::unhindered)
+        });
         let mut tracks = HashMap::with_capacity(second.pods.len());
         let mut judged = Judged::default();
         for pod in &second.pods {

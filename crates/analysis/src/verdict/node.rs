@@ -48,11 +48,17 @@ struct Use {
 const REFILLED: f64 = 0.9;
 
 /// CPU that the pod would have used in addition, core-seconds. A pod that slept in between got all
-/// that it wanted, only late. What one lost that never slept is an upper bound.
-fn unmet(pod: &PodSecond, seconds: f64) -> f64 {
+/// that it wanted, only late. One with a backlog, which uses no more than in the time in which
+/// nothing slowed it (`unhindered` cores), wants no more than that either. Otherwise it is at most
+/// what the pod lost.
+fn unmet(pod: &PodSecond, seconds: f64, unhindered: Option<f64>) -> f64 {
     let lost: f64 = pod.lost.iter().map(|(_, lost)| lost).sum();
     let slept = pod.used + lost + pod.waited_self < AWAKE * seconds;
-    if slept { 0.0 } else { lost }
+    match unhindered.map(|cores| cores * seconds - pod.used) {
+        _ if slept => 0.0,
+        Some(more) if more >= 0.0 => more.min(lost),
+        _ => lost,
+    }
 }
 
 #[derive(Debug)]
@@ -63,9 +69,11 @@ pub(super) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
+    /// `unhindered`: the most that a pod used while nothing slowed it, cores, if it is known.
     pub(super) fn new(
         second: &Second,
         known: &'a HashMap<Box<str>, (Arc<WorkloadName>, f64)>,
+        unhindered: impl Fn(&PodSecond) -> Option<f64>,
     ) -> Self {
         let mut uses: BTreeMap<Arc<WorkloadName>, Use> = BTreeMap::new();
         for pod in &second.pods {
@@ -80,7 +88,7 @@ impl<'a> Node<'a> {
             entry.request_cores = entry.request_cores.zip(pod.request_cores).map(|(a, b)| a + b);
             entry.is_restricted |= pod.is_restricted;
             entry.best_effort &= pod.best_effort;
-            entry.unmet += unmet(pod, second.seconds);
+            entry.unmet += unmet(pod, second.seconds, unhindered(pod));
         }
         Self { known, uses, idle: second.idle }
     }

@@ -68,6 +68,8 @@ struct Bucket {
     used: f64,
     slept: f64,
     slowed: f64,
+    /// Most CPU in a second that was not slowed, cores.
+    unhindered: f64,
 }
 
 #[derive(Debug, Default)]
@@ -120,7 +122,19 @@ impl Track {
         last.seconds += seconds;
         last.used += pod.used;
         last.slept += if pod.sleeps { seconds } else { 0.0 };
-        last.slowed += if is_slowed { seconds } else { 0.0 };
+        if is_slowed {
+            last.slowed += seconds;
+        } else {
+            last.unhindered = last.unhindered.max(pod.used / seconds);
+        }
+    }
+
+    /// The most CPU that the pod used in a second in which nothing slowed it, cores. `None` until
+    /// enough of these are known.
+    pub(super) fn unhindered(&self) -> Option<f64> {
+        let seconds: f64 = self.buckets.iter().map(|bucket| bucket.seconds - bucket.slowed).sum();
+        let most = self.buckets.iter().map(|bucket| bucket.unhindered).fold(0.0, f64::max);
+        (seconds + ROUNDING >= KNOWN_ENOUGH).then_some(most)
     }
 
     /// The verdict, if one holds, and the time that it adds to the counters.

@@ -114,6 +114,36 @@ fn a_starved_service_stays_one_and_a_batch_pod_that_idled_first_is_none() {
 }
 
 #[test]
+fn the_backlog_of_known_services_does_not_hide_the_cause() {
+    let by = |used: f64| loses(spinner("batch/report", 0.5, used), &[("shop/checkout", 0.05)]);
+    let with_backlog =
+        |name: &str, used: f64| loses(spinner(name, 0.01, used), &[("batch/report", 0.9)]);
+    let services = || {
+        let mut second = quiet();
+        second.pods.push(pod("batch/idle", 0.5, 0.02));
+        second
+    };
+    let mut verdicts = Verdicts::default();
+    (0..65).for_each(|_| drop(verdicts.push(&services())));
+    let slow = |more: Vec<PodSecond>| {
+        let starved = [("shop/checkout", 0.05), ("shop/cart", 0.05)];
+        busy(starved.map(|(name, used)| with_backlog(name, used)).into_iter().chain(more).collect())
+    };
+    let alone = slow(vec![by(0.9)]);
+    let found = lines(&(0..20).map(|_| verdicts.push(&alone)).last().unwrap());
+    let of_services = ["shop/cart", "shop/checkout"].map(|name| {
+        found.iter().find(|line| line.starts_with(name)).unwrap().ends_with(" by batch/report")
+    });
+    assert_eq!(of_services, [true; 2], "{found:?}");
+    // A pod that works more than before may want all that is left.
+    let second = vec![by(0.5), with_backlog("batch/idle", 0.4)];
+    let both = slow(second);
+    let found = lines(&(0..60).map(|_| verdicts.push(&both)).last().unwrap());
+    let checkout = found.iter().find(|line| line.starts_with("shop/checkout")).unwrap();
+    assert!(checkout.contains(" by several: batch/report"), "{found:?}");
+}
+
+#[test]
 fn what_the_agent_restricts_is_marked_and_never_counted() {
     let spare = PodSecond {
         best_effort: true,
