@@ -9,6 +9,9 @@ use super::node::{Part, Who};
 
 /// Minimum share of all lost time for a cause to be the only one.
 const ONE: f64 = 0.5;
+/// Minimum share of the use of a quota for a consumer to be the only one. Consumers that the quota
+/// throttles alike use half of it each, whatever they want.
+const ONE_CONSUMER: f64 = 0.6;
 /// Maximum share of time without a known cause.
 const UNATTRIBUTED: f64 = 0.25;
 /// Number of culprits that are named if there are several.
@@ -81,7 +84,7 @@ pub(super) fn of_quota<'a>(
         Who::Workload(workload) => **workload == *pod.workload,
         _ => sums.len() == 1,
     };
-    match first.time >= ONE * total {
+    match first.time >= ONE_CONSUMER * total {
         true if is_itself => Cause::own(reason),
         true => {
             let culprits = vec![culprit(who, first, total)];

@@ -162,6 +162,16 @@ fn cases() -> Vec<Case> {
             expected: &["shop/web Service ancestor_limit ×3.5 by container envoy"],
         },
         Case {
+            node: "a quota that throttles the application and its sidecar alike",
+            second: busy(vec![PodSecond {
+                containers: vec![("app".into(), 0.11), ("envoy".into(), 0.09)],
+                ..greedy_sidecar()
+            }]),
+            expected: &[
+                "shop/web Service ancestor_limit ×3.5 by several: container app, container envoy",
+            ],
+        },
+        Case {
             node: "a CronJob of forty pods",
             second: cron_job(),
             expected: &["shop/web Starved neighbor ×3.0 by batch/nightly"],
