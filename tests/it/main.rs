@@ -26,6 +26,7 @@ mod page;
 mod reading;
 mod recording;
 mod recordings;
+mod removal;
 mod runtimes;
 mod supply_chain;
 mod support;
