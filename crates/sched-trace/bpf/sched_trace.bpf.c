@@ -797,10 +797,14 @@ static ALWAYS_INLINE u32 capped(u64 ns)
 	return ns < ~0U ? ns : ~0U;
 }
 
-/* Accounts the wait that ends with a turn, and notes in that how far back what the pod lost is counted. */
+/*
+ * Accounts the wait that ends with a turn, from the start of the session on, and notes in the turn how far back what the
+ * pod lost is counted.
+ */
 static ALWAYS_INLINE void account_wait(struct cpu *cpu, u32 id, u32 table, struct task_struct *next, struct slice *turn)
 {
 	u64 queued = next->sched_info.last_queued, now = turn->start, throttled = 0, wait = now - queued, newest = 0;
+	u64 from = queued > cpu->began ? queued : cpu->began;
 	struct cgroup_waits *victim;
 	struct throttle *throttle;
 	struct share *share;
@@ -812,14 +816,14 @@ static ALWAYS_INLINE void account_wait(struct cpu *cpu, u32 id, u32 table, struc
 	victim = bpf_map_lookup_elem(&cgroups, &slot);
 	if (!victim) {
 		cpu->lost_waits++;
-		cpu->lost_ns += wait;
+		cpu->lost_ns += now - from;
 		return;
 	}
 	woken = was_woken(next);
 	victim->wakeups += woken;
 	if (!wait)
 		return;
-	share = begin_share(cpu, table, turn->cgroup, turn->pod, queued, now);
+	share = begin_share(cpu, table, turn->cgroup, turn->pod, from, now);
 	if (unlikely(throttle_total(next->se.cfs_rq)) && next->prio >= MAX_RT_PRIO) {
 		slot = close_throttles(next, id, now, slot);
 		/* Nothing is known of the past: the whole wait may have been a throttle. */
@@ -835,7 +839,7 @@ static ALWAYS_INLINE void account_wait(struct cpu *cpu, u32 id, u32 table, struc
 		if (throttle)
 			newest = throttle->spans[0].end;
 	} else {
-		if (unlikely(queued < cpu->settled) && next->prio >= MAX_RT_PRIO)
+		if (unlikely(from < cpu->settled) && next->prio >= MAX_RT_PRIO)
 			share->lo = cpu->settled;
 		charge_slices(share, id);
 	}
@@ -911,6 +915,8 @@ NOINLINE int settle_wait(u32 id, u32 table, u64 cgroup, u64 pod, u64 queued)
 	if (!cpu)
 		return 0;
 	lo = queued > cpu->settled ? queued : cpu->settled;
+	if (lo < cpu->began)
+		lo = cpu->began;
 	hi = cpu->walked;
 	if (lo >= hi)
 		return 0;
@@ -1073,10 +1079,10 @@ int sched_switch(u64 *context)
 }
 
 /*
- * The same for the CPU in the first argument, on which nothing was switched for long: one task runs, others wait. Not
- * attached, but run by user space: first anywhere, which returns whether anything waits there, then on that CPU. There
- * no switch can interrupt it. The run queue is not locked, so tasks may come and go: of the list only numbers are
- * followed, and a task that is on the way to another CPU is none of this one's.
+ * The same for the CPU in the first argument, before user space reads the counts. Not attached, but run by user space:
+ * first anywhere, which returns whether anything waits there, then on that CPU. There no switch can interrupt it. The run
+ * queue is not locked, so tasks may come and go: of the list only numbers are followed, and a task that is on the way to
+ * another CPU is none of this one's.
  */
 SEC("raw_tp/settle")
 int settle_cpu(u64 *context)
@@ -1091,7 +1097,7 @@ int settle_cpu(u64 *context)
 		return 0;
 	rq = (void *)cpu->rq;
 	peek(now, rq->clock);
-	if (now < cpu->walked || now - cpu->walked <= SETTLE_NS)
+	if (now <= cpu->walked)
 		return 0;
 	if (id != bpf_get_smp_processor_id()) {
 		peek(running, rq->nr_running);

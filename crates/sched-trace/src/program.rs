@@ -152,8 +152,7 @@ impl Program {
         }
     }
 
-    /// Counts the waits in progress on a CPU on which nothing was switched for long. Waits that
-    /// cannot be counted now count when they end.
+    /// Counts the waits in progress on a CPU. Waits that cannot be counted now count when they end.
     pub(crate) fn settle(&self, cpu: u32) {
         let Some(program) = self.ebpf.program(SETTLE) else { return };
         let Ok(program): Result<&RawTracePoint, _> = program.try_into() else { return };

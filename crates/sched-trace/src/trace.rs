@@ -120,8 +120,8 @@ impl SchedTrace {
         self.delays.extend_from_slice(delays);
     }
 
-    /// Counts the waits in progress where the program itself did not, which only runs at a context
-    /// switch.
+    /// Counts the waits in progress, so that what is read next is up to date, and a burst that ends
+    /// loses none.
     fn settle(&self) {
         let busy = self.program.tables.cpus.iter().enumerate().filter(|(_, cpu)| !cpu.is_idle());
         busy.for_each(|(cpu, _)| self.program.settle(cpu as u32));

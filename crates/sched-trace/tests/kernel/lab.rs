@@ -133,6 +133,13 @@ impl Lab {
         }
     }
 
+    /// Replaces the trace by one that knows nothing yet. Only for a lab with a trace of its own.
+    pub(crate) fn restart_trace(&mut self, budget: f64) {
+        assert!(!self.is_shared, "other tests use this trace");
+        self.trace = None;
+        self.trace = Some(start(budget));
+    }
+
     /// Lets the rest of the machine have its part of the CPUs.
     pub(crate) fn take_turns_with_others(&self) {
         self.root.set_default_weight();

@@ -9,6 +9,7 @@
 mod accuracy;
 mod budget;
 mod degrade;
+mod edges;
 mod lab;
 mod lost;
 mod migration;

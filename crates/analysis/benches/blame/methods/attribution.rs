@@ -110,11 +110,11 @@ impl<'a> Attribution<'a> {
         self.stream.apply(event);
     }
 
-    /// The waits of a second that ends: user space first settles the CPUs without switches.
+    /// The waits of a second that ends: user space first settles the CPUs on which threads wait.
     pub(crate) fn take(&mut self, now: Ns) -> Vec<Waits> {
         for cpu in 0..self.cpus.len() {
-            let is_due = now - self.cpus[cpu].walked > SETTLE && !self.cpus[cpu].slices.is_empty();
-            if is_due && self.stream.waiting(cpu).next().is_some() {
+            let is_measured = !self.cpus[cpu].slices.is_empty() && now > self.cpus[cpu].walked;
+            if is_measured && self.stream.waiting(cpu).next().is_some() {
                 self.settle(cpu, None, now);
             }
         }
@@ -189,7 +189,8 @@ impl<'a> Attribution<'a> {
         if wait == 0 {
             return;
         }
-        let mut share = self.begin_share(cpu, group, queued, now);
+        let from = queued.max(self.cpus[cpu].began.unwrap_or(0));
+        let mut share = self.begin_share(cpu, group, from, now);
         let (mut throttled, mut newest) = (0, 0);
         if self.cpus[cpu].ever_throttled.contains(&group) {
             let throttles = self.cpus[cpu].throttles.entry(group).or_default();
@@ -197,14 +198,14 @@ impl<'a> Attribution<'a> {
                 // Nothing is known of the past: the whole wait may have been a throttle.
                 (throttles.is_known, throttles.since) = (true, now);
                 throttles.spans.clear();
-                share.lo = queued.max(self.cpus[cpu].settled.min(now));
+                share.lo = from.max(self.cpus[cpu].settled.min(now));
                 self.find(&share, 0);
                 return;
             }
             newest = throttles.spans.front().map_or(0, |(_, end)| *end);
             throttled = self.charge_whole(cpu, &mut share);
         } else {
-            share.lo = queued.max(self.cpus[cpu].settled.min(now));
+            share.lo = from.max(self.cpus[cpu].settled.min(now));
             self.charge_slices(cpu, &mut share);
         }
         self.find(&share, throttled);
@@ -324,7 +325,7 @@ impl<'a> Attribution<'a> {
             if is_left || Some(thread) == next {
                 continue;
             }
-            let lo = queued.max(self.cpus[cpu].settled);
+            let lo = queued.max(self.cpus[cpu].settled).max(self.cpus[cpu].began.unwrap_or(0));
             let mut share = self.begin_share(cpu, group, lo, now);
             let from = self.cpus[cpu].coverage.entry(share.pod).or_insert(now);
             share.fresh = *from;

@@ -52,7 +52,7 @@ fn no_case_has_a_wrong_name() {
     }
     let undecided = all_rows().iter().filter(|row| row.cells[0].score != Score::Right);
     let undecided: Vec<&str> = undecided.map(|row| row.case.name).collect();
-    assert_eq!(undecided, ["a waiting thread that moves each 7 ms"]);
+    assert!(undecided.is_empty(), "{undecided:?}");
 }
 
 #[test]
