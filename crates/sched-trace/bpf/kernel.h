@@ -69,6 +69,7 @@ struct list_head {
 struct rq {
 	struct list_head cfs_tasks; /* all that are queued or run, but not in a throttled group since 6.18 */
 	unsigned int nr_running;
+	int cpu;
 	u64 clock;
 	u64 clock_pelt;
 	u64 lost_idle_time;
@@ -91,10 +92,13 @@ struct sched_entity {
 };
 
 struct sched_info {
+	unsigned long pcount; /* how often it came in */
+	unsigned long long run_delay; /* all waits that ended, each where it was moved to another CPU too */
 	unsigned long long last_queued;
 };
 
 struct task_struct {
+	int on_rq;
 	int prio;
 	s32 pid;
 	struct sched_entity se;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Who makes whom wait for a CPU: one program on every context switch.
+ * Who makes whom wait for a CPU: one program on every context switch, and one on every move of a task to another CPU.
  *
  * The wait of the task that comes in began at sched_info.last_queued. What happened on this CPU since then is known
  * from two histories: the slices (who ran when), and for each CFS run queue that was ever throttled the spans in which
  * it was. The wait is cut at the spans; what lies inside is throttling, the rest is shared out to who ran then. All
  * times are the run queue's own clock, that of run_delay in /proc/PID/schedstat.
  *
+ * Where a task is moved while it waits, the kernel begins a new wait. The part before is accounted at the move, on the
+ * old CPU: its length is what the kernel has added to run_delay since the task last came in.
+ *
  * From the same walk over the slices comes the time that each pod lost: the union of its threads' waits for others. Four
  * times a second the waits in progress are counted too, up to then.
  *
- * Everything is per CPU and runs with interrupts off, so there are no locks and no atomics. User space maps the tables
+ * Everything is per CPU and runs with interrupts off under the lock of its run queue, so there are no locks and no
+ * atomics, but for the walk by user space, which does not hold that lock. User space maps the tables
  * and reads one half of them while the program fills the other.
  */
 #include "kernel.h"
@@ -29,13 +33,15 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MAX_DEPTH 8    /* of a run queue below the top */
 #define SIBLING_SLICES 32
 #define TIMED_EVERY 1024
-#define PREEMPTED_BITS 12
+#define NOTES_BITS 12
 #define LATE_NS 10000000ULL    /* a wakeup that waited for so long is late */
 #define SETTLE_NS (1ULL << 28) /* between two walks over the waits in progress: 268 ms */
 #define SETTLE_TASKS 256       /* of a run queue whose waits in progress are counted */
 #define PODS 64                /* that wait on one CPU at the same time */
 #define BESIDE (~0ULL)
 #define MAX_RT_PRIO 100
+#define MIGRATING 2            /* of on_rq: queued before and after */
+#define SESSION_SHIFT 22       /* above the bits of a pid */
 #define NO_SLOT (~0U)
 #define NEW (1U << 31)
 
@@ -95,8 +101,10 @@ struct cpu {
 	u64 settled; /* waits in progress are counted up to here, in run queues that were never throttled */
 	u64 rq, next; /* addresses, as numbers: the run queue, and the task that comes in */
 	u64 walked;   /* when a walk over the waits in progress was last tried */
+	u64 moves;    /* of tasks, queued or asleep, to another CPU, seen on this one */
+	u64 is_walked; /* by user space, now: no move may account a wait */
 	struct share share; /* of one wait at a time; with several on the stack, that would be too large */
-	u64 padding[3];
+	u64 padding[1];
 	struct slice slices[SLICES];
 	struct coverage coverage[PODS];
 };
@@ -142,10 +150,12 @@ struct pair {
 	u64 smt_ns;  /* the victim ran while the holder ran on the sibling thread */
 };
 
-/* The task, of all with this hash, that was preempted last. */
-struct preempted {
-	u32 pid;
-	u32 slept; /* how often it had, until then */
+/* The tasks, of all with this hash, that were preempted last and came in last. */
+struct task_note {
+	u32 preempted; /* pid */
+	u32 slept;     /* how often it had, until then */
+	u32 came;      /* pid, and the session */
+	u32 delay;     /* its run_delay by then, in 1024 ns */
 };
 
 struct control {
@@ -164,7 +174,7 @@ struct control {
 
 MAPPED_ARRAY(controls, control);      /* one */
 MAPPED_ARRAY(cpus, cpu);              /* CPUs */
-MAPPED_ARRAY(preemptions, preempted); /* 1 << PREEMPTED_BITS */
+MAPPED_ARRAY(notes, task_note);       /* 1 << NOTES_BITS */
 MAPPED_ARRAY(throttles, throttle);    /* CPUs * slots */
 MAPPED_ARRAY(cgroups, cgroup_waits);  /* CPUs * halves * slots */
 MAPPED_ARRAY(pairs, pair);            /* CPUs * halves * slots */
@@ -581,9 +591,9 @@ NOINLINE int close_own_span(u32 slot, struct level *level, u64 length, u32 waits
 }
 
 /* Brings the history of a run queue up to date, a task of which comes in, and the stalls of its cgroup in `waits`. */
-static NOINLINE u32 close_throttles(struct task_struct *next, u32 id, u64 now, u32 waits)
+static NOINLINE u32 close_throttles(struct task_struct *next, u64 queued, u32 id, u64 now, u32 waits)
 {
-	struct level level = { .now = now, .queued = next->sched_info.last_queued, .id = id };
+	struct level level = { .now = now, .queued = queued, .id = id };
 	struct sched_entity *entity = next->se.parent;
 	u64 looked, length, absorbed = 0;
 	struct throttle *own;
@@ -675,29 +685,65 @@ static ALWAYS_INLINE u64 pod_of(struct task_struct *task)
 }
 
 /* Neighbors in pid are often threads of one process on several CPUs, which should not share a cache line. */
-static ALWAYS_INLINE u32 preempted_slot(u32 pid)
+static ALWAYS_INLINE struct task_note *note_of(u32 pid)
 {
-	return (pid * 0x9e3779b1U) >> (32 - PREEMPTED_BITS);
+	u32 slot = (pid * 0x9e3779b1U) >> (32 - NOTES_BITS);
+
+	return bpf_map_lookup_elem(&notes, &slot);
 }
 
 static ALWAYS_INLINE void note_preemption(struct task_struct *prev)
 {
-	u32 pid = prev->pid, slot = preempted_slot(pid);
-	struct preempted *preempted = bpf_map_lookup_elem(&preemptions, &slot);
+	u32 pid = prev->pid;
+	struct task_note *note = note_of(pid);
 
-	if (preempted) {
-		preempted->pid = pid;
-		preempted->slept = prev->nvcsw;
+	if (note) {
+		note->preempted = pid;
+		note->slept = prev->nvcsw;
 	}
 }
 
-/* A task that was preempted and has not slept since was not woken, on whatever CPU it waits by now. */
-static ALWAYS_INLINE u32 was_woken(struct task_struct *next)
+static ALWAYS_INLINE void note_delay(struct task_note *note, u32 pid, u64 session, u64 delay)
 {
-	u32 pid = next->pid, slot = preempted_slot(pid);
-	struct preempted *preempted = bpf_map_lookup_elem(&preemptions, &slot);
+	note->came = pid | (u32)session << SESSION_SHIFT;
+	note->delay = delay >> 10;
+}
 
-	return !preempted || preempted->pid != pid || preempted->slept != (u32)next->nvcsw;
+/*
+ * Notes that a task comes in after a wait; returns whether it was woken. A task that was preempted and has not slept
+ * since was not, on whatever CPU it waits by now.
+ */
+static ALWAYS_INLINE u32 note_arrival(struct task_struct *next, u64 session, u64 wait)
+{
+	u32 pid = next->pid;
+	struct task_note *note = note_of(pid);
+
+	if (!note)
+		return 1;
+	note_delay(note, pid, session, next->sched_info.run_delay + wait);
+	return note->preempted != pid || note->slept != (u32)next->nvcsw;
+}
+
+/* How long a task that is moved has waited on the old CPU; 0: not known, or it has not. */
+static ALWAYS_INLINE u64 waited_before_move(struct task_struct *task, u64 session)
+{
+	u64 delay = task->sched_info.run_delay;
+	u32 pid = task->pid, before;
+	struct task_note *note = note_of(pid);
+	s32 waited;
+
+	if (!note)
+		return 0;
+	before = note->delay;
+	if (note->came != (pid | (u32)session << SESSION_SHIFT)) {
+		/* A new task has waited nowhere else. */
+		before = 0;
+		if (task->sched_info.pcount)
+			delay = 0;
+	}
+	waited = (u32)(delay >> 10) - before;
+	note_delay(note, pid, session, task->sched_info.run_delay);
+	return waited > 0 ? (u64)waited << 10 : 0;
 }
 
 static ALWAYS_INLINE void add_share(struct cpu *cpu, struct cgroup_waits *victim, struct share *share)
@@ -798,40 +844,29 @@ static ALWAYS_INLINE u32 capped(u64 ns)
 }
 
 /*
- * Accounts the wait that ends with a turn, from the start of the session on, and notes in the turn how far back what the
- * pod lost is counted.
+ * Accounts a wait that ends with a turn or with a move, from the start of the session on, and notes in the turn how far
+ * back what the pod lost is counted. Returns how long the task waited but for throttling.
  */
-static ALWAYS_INLINE void account_wait(struct cpu *cpu, u32 id, u32 table, struct task_struct *next, struct slice *turn)
+static ALWAYS_INLINE u64 account_wait(struct cpu *cpu, u32 id, u32 table, u32 slot, struct task_struct *task, u64 queued,
+				      struct slice *turn)
 {
-	u64 queued = next->sched_info.last_queued, now = turn->start, throttled = 0, wait = now - queued, newest = 0;
+	u64 now = turn->start, throttled = 0, wait = now - queued, newest = 0;
 	u64 from = queued > cpu->began ? queued : cpu->began;
-	struct cgroup_waits *victim;
+	struct cgroup_waits *victim = bpf_map_lookup_elem(&cgroups, &slot);
 	struct throttle *throttle;
 	struct share *share;
-	u32 slot, woken;
 
-	if (!queued || queued > now)
-		return;
-	slot = cgroup_slot(table, turn->cgroup);
-	victim = bpf_map_lookup_elem(&cgroups, &slot);
-	if (!victim) {
-		cpu->lost_waits++;
-		cpu->lost_ns += now - from;
-		return;
-	}
-	woken = was_woken(next);
-	victim->wakeups += woken;
-	if (!wait)
-		return;
+	if (!victim)
+		return 0;
 	share = begin_share(cpu, table, turn->cgroup, turn->pod, from, now);
-	if (unlikely(throttle_total(next->se.cfs_rq)) && next->prio >= MAX_RT_PRIO) {
-		slot = close_throttles(next, id, now, slot);
+	if (unlikely(throttle_total(task->se.cfs_rq)) && task->prio >= MAX_RT_PRIO) {
+		slot = close_throttles(task, queued, id, now, slot);
 		/* Nothing is known of the past: the whole wait may have been a throttle. */
 		if (slot & NEW) {
 			if (share->lo < cpu->settled)
 				share->lo = cpu->settled;
 			victim->unknown_ns += now - share->lo;
-			return;
+			return 0;
 		}
 		throttled = charge_whole(id, slot);
 		victim->throttled_ns += throttled;
@@ -839,17 +874,46 @@ static ALWAYS_INLINE void account_wait(struct cpu *cpu, u32 id, u32 table, struc
 		if (throttle)
 			newest = throttle->spans[0].end;
 	} else {
-		if (unlikely(from < cpu->settled) && next->prio >= MAX_RT_PRIO)
+		if (unlikely(from < cpu->settled) && task->prio >= MAX_RT_PRIO)
 			share->lo = cpu->settled;
 		charge_slices(share, id);
 	}
 	add_share(cpu, victim, share);
-	victim->latency_ns += wait - throttled;
-	observe(victim->latencies, latency_bounds, wait - throttled);
-	if (unlikely(wait - throttled >= LATE_NS))
-		victim->late_wakeups += woken;
 	turn->covered = capped(wait);
 	turn->unthrottled = newest > queued ? capped(now - newest) : turn->covered;
+	return wait - throttled;
+}
+
+/* The wait of the task that comes in. */
+static ALWAYS_INLINE void account_arrival(struct cpu *cpu, u32 id, u32 table, struct task_struct *next, struct slice *turn)
+{
+	u64 queued = next->sched_info.last_queued, now = turn->start, wait;
+	struct cgroup_waits *victim;
+	u32 slot, woken;
+
+	if (!queued || queued > now) {
+		note_arrival(next, cpu->session, 0);
+		return;
+	}
+	wait = now - queued;
+	woken = note_arrival(next, cpu->session, wait);
+	slot = cgroup_slot(table, turn->cgroup);
+	victim = bpf_map_lookup_elem(&cgroups, &slot);
+	if (!victim) {
+		cpu->lost_waits++;
+		cpu->lost_ns += wait;
+		return;
+	}
+	victim->wakeups += woken;
+	if (!wait)
+		return;
+	wait = account_wait(cpu, id, table, slot, next, queued, turn);
+	if (!turn->covered)
+		return;
+	victim->latency_ns += wait;
+	observe(victim->latencies, latency_bounds, wait);
+	if (unlikely(wait >= LATE_NS))
+		victim->late_wakeups += woken;
 }
 
 /* The turn that ends now, by what the other thread of the core ran meanwhile. */
@@ -1054,7 +1118,7 @@ int sched_switch(u64 *context)
 	}
 	cpu->smt_from = now;
 	if (turn.cgroup != IDLE && turn.cgroup != ROOT)
-		account_wait(cpu, id, table, next, &turn);
+		account_arrival(cpu, id, table, next, &turn);
 	if (!cpu->pushed || holder != turn.cgroup) {
 		slice = &cpu->slices[cpu->pushed & (SLICES - 1)];
 		*slice = turn;
@@ -1104,6 +1168,66 @@ int settle_cpu(u64 *context)
 		return running > 1;
 	}
 	cpu->next = 0;
+	if (__sync_val_compare_and_swap(&cpu->is_walked, 0, 1))
+		return 0;
 	settle(now, id, id * 2 + (settings->half & 1));
+	__sync_val_compare_and_swap(&cpu->is_walked, 1, 0);
+	return 0;
+}
+
+/* A wait of `turn` ended now by a move, while another task runs: what the pod lost is counted so far back. */
+static ALWAYS_INLINE void note_move(struct cpu *cpu, struct slice *turn)
+{
+	struct slice *slice = &cpu->slices[(cpu->pushed - 1) & (SLICES - 1)];
+	struct slice running = { .start = turn->start, .cgroup = slice->cgroup, .pod = slice->pod };
+
+	if (slice->cgroup == turn->cgroup) {
+		extend(slice, turn->start - slice->start, turn->covered, turn->unthrottled);
+		return;
+	}
+	/* A turn without a length, then the one that goes on. */
+	cpu->slices[cpu->pushed & (SLICES - 1)] = *turn;
+	cpu->slices[(cpu->pushed + 1) & (SLICES - 1)] = running;
+	cpu->pushed += 2;
+}
+
+/*
+ * Runs on whatever CPU moves the task, and holds the lock of the old CPU's run queue if the task was queued there. A task
+ * whose run queue is throttled now is left alone: when it ends is not known.
+ */
+SEC("tp_btf/sched_migrate_task")
+int sched_migrate_task(u64 *context)
+{
+	struct task_struct *task = (void *)context[0];
+	u32 zero = 0, id = bpf_get_smp_processor_id(), slot;
+	struct control *settings = bpf_map_lookup_elem(&controls, &zero);
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &id);
+	u64 now = task->se.cfs_rq->rq->clock, waited;
+	struct slice turn = { .start = now, .cgroup = cgroup_of(task), .pod = pod_of(task) };
+
+	if (!cpu || !settings)
+		return 0;
+	cpu->moves++;
+	if (likely(task->on_rq != MIGRATING) || turn.cgroup == ROOT)
+		return 0;
+	waited = waited_before_move(task, settings->session);
+	id = task->se.cfs_rq->rq->cpu;
+	cpu = bpf_map_lookup_elem(&cpus, &id);
+	if (!waited || waited >= now || !cpu || !cpu->pushed || cpu->session != settings->session)
+		return 0;
+	if (unlikely(throttle_start(task->se.cfs_rq, now)))
+		return 0;
+	if (__sync_val_compare_and_swap(&cpu->is_walked, 0, 1))
+		return 0;
+	slot = cgroup_slot(id * 2 + (settings->half & 1), turn.cgroup);
+	if (slot == NO_SLOT) {
+		cpu->lost_waits++;
+		cpu->lost_ns += waited;
+	} else {
+		account_wait(cpu, id, id * 2 + (settings->half & 1), slot, task, now - waited, &turn);
+		if (turn.covered)
+			note_move(cpu, &turn);
+	}
+	__sync_val_compare_and_swap(&cpu->is_walked, 1, 0);
 	return 0;
 }

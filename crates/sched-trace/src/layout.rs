@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub(crate) const BUCKETS: usize = 10;
 /// Number of slices in a CPU's history.
 pub(crate) const SLICES: usize = 1024;
-/// Number of preempted tasks that are known not to have been woken.
-pub(crate) const PREEMPTIONS: u32 = 4096;
+/// Number of tasks of which is known that they were preempted, and how long they have waited by now.
+pub(crate) const TASK_NOTES: u32 = 4096;
 /// Number of pods on a CPU whose waits in progress are counted as a union.
 const PODS: usize = 64;
 /// Each table has two halves: the program fills one while user space reads the other.
@@ -53,8 +53,11 @@ pub(crate) struct Cpu {
     rq: AtomicU64,
     next: AtomicU64,
     walked: AtomicU64,
+    /// Number of moves of tasks to another CPU that the program saw.
+    pub(crate) moves: AtomicU64,
+    is_walked: AtomicU64,
     share: [AtomicU64; 14],
-    padding: [AtomicU64; 3],
+    padding: [AtomicU64; 1],
     slices: [[AtomicU64; 4]; SLICES],
     coverage: [[AtomicU64; 3]; PODS],
 }

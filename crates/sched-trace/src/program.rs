@@ -16,13 +16,14 @@ use snapshot::{LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
 
 use crate::cpus::Cpus;
 use crate::error::StartError;
-use crate::layout::{CgroupWaits, Control, Cpu, HALVES, PREEMPTIONS, Pair};
+use crate::layout::{CgroupWaits, Control, Cpu, HALVES, Pair, TASK_NOTES};
 use crate::mapped::{Mapped, Shared};
 
 /// The program, built from `bpf/sched_trace.bpf.c` by `cargo xtask bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched_trace.bpf.o");
 
-const NAME: &str = "sched_switch";
+/// The attached programs, named like their tracepoints.
+const TRACEPOINTS: [&str; 2] = ["sched_switch", "sched_migrate_task"];
 
 /// The program that is run and not attached.
 const SETTLE: &str = "settle_cpu";
@@ -106,7 +107,8 @@ fn half_of<T>(table: &[T], slots: u32, half: u32) -> impl Iterator<Item = &T> {
 #[derive(Debug)]
 pub(crate) struct Program {
     ebpf: Ebpf,
-    link: Option<BtfTracePointLinkId>,
+    /// One link per attached program, in the order of `TRACEPOINTS`.
+    links: Vec<BtfTracePointLinkId>,
     pub(crate) tables: Tables,
     is_locked_down: bool,
 }
@@ -123,32 +125,41 @@ impl Program {
         let slots = Slots::for_cpus(cpus.count);
         let mut ebpf = relocate(object, &btf, cpus, slots)
             .map_err(|error| StartError::on_load(error, is_locked_down))?;
-        let program = tracepoint(&mut ebpf);
-        program.load(NAME, &btf).map_err(|error| StartError::on_verify(error, is_locked_down))?;
+        for name in TRACEPOINTS {
+            let loaded = tracepoint(&mut ebpf, name).load(name, &btf);
+            loaded.map_err(|error| StartError::on_verify(error, is_locked_down))?;
+        }
         settler(&mut ebpf).load().map_err(|error| StartError::on_verify(error, is_locked_down))?;
         let tables = map_tables(&ebpf, cpus.count, slots)?;
         for &(cpu, sibling) in &cpus.siblings {
             tables.cpus[cpu as usize].sibling.store(u64::from(sibling) + 1, Relaxed);
         }
-        Ok(Self { ebpf, link: None, tables, is_locked_down })
+        Ok(Self { ebpf, links: Vec::new(), tables, is_locked_down })
     }
 
-    /// Attaches the program with empty histories.
+    /// Attaches the programs with empty histories.
     pub(crate) fn attach(&mut self) -> Result<(), StartError> {
-        if self.link.is_none() {
-            self.tables.begin_session();
-            let link = tracepoint(&mut self.ebpf).attach();
-            self.link =
-                Some(link.map_err(|error| StartError::on_attach(error, self.is_locked_down))?);
+        if !self.links.is_empty() {
+            return Ok(());
+        }
+        self.tables.begin_session();
+        for name in TRACEPOINTS {
+            match tracepoint(&mut self.ebpf, name).attach() {
+                Ok(link) => self.links.push(link),
+                Err(error) => {
+                    self.detach();
+                    return Err(StartError::on_attach(error, self.is_locked_down));
+                }
+            }
         }
         Ok(())
     }
 
-    /// Detaches the program, so that a context switch no longer costs anything.
+    /// Detaches the programs, so that a context switch no longer costs anything.
     pub(crate) fn detach(&mut self) {
-        if let Some(link) = self.link.take() {
+        for (name, link) in TRACEPOINTS.into_iter().zip(self.links.drain(..)) {
             // The link is the program's own, and closing a descriptor does not fail.
-            let _ = tracepoint(&mut self.ebpf).detach(link);
+            let _ = tracepoint(&mut self.ebpf, name).detach(link);
         }
     }
 
@@ -162,16 +173,16 @@ impl Program {
             program.test_run(options).is_ok_and(|result| result.return_value == 1)
         };
         // Only a CPU on which a task waits is interrupted.
-        if self.link.is_some() && run(None) {
+        if !self.links.is_empty() && run(None) {
             run(Some(cpu));
         }
     }
 
-    /// Run time of the program measured by the kernel; zero if `kernel.bpf_stats_enabled` was never
+    /// Run time of the programs measured by the kernel; zero if `kernel.bpf_stats_enabled` was never
     /// on.
     pub(crate) fn run_time(&self) -> Option<Duration> {
-        let program = self.ebpf.program(NAME)?;
-        program.info().ok().map(|info| info.run_time())
+        let programs = TRACEPOINTS.iter().filter_map(|name| self.ebpf.program(name));
+        programs.map(|program| Some(program.info().ok()?.run_time())).sum()
     }
 }
 
@@ -206,15 +217,15 @@ fn relocate(object: &[u8], btf: &Btf, cpus: &Cpus, slots: Slots) -> Result<Ebpf,
         .override_global("latency_bounds", &LATENCY_BOUNDS_NS[..], true)
         .override_global("stall_bounds", &STALL_BOUNDS_NS[..], true)
         .map_max_entries("cpus", cpus.count)
-        .map_max_entries("preemptions", PREEMPTIONS)
+        .map_max_entries("notes", TASK_NOTES)
         .map_max_entries("throttles", cpus.count * slots.throttles)
         .map_max_entries("cgroups", cpus.count * HALVES * slots.cgroups)
         .map_max_entries("pairs", cpus.count * HALVES * slots.pairs)
         .load(object)
 }
 
-fn tracepoint(ebpf: &mut Ebpf) -> &mut BtfTracePoint {
-    let program = ebpf.program_mut(NAME).expect("the object has this program, a test says");
+fn tracepoint<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut BtfTracePoint {
+    let program = ebpf.program_mut(name).expect("the object has this program, a test says");
     program.try_into().expect("the object has it in a tp_btf section, a test says")
 }
 

@@ -103,6 +103,7 @@ impl<'a> Attribution<'a> {
     pub(crate) fn apply(&mut self, event: &Event) {
         match event.kind {
             Kind::Switch { prev, next, .. } => self.switch(event.cpu, prev, next, event.at),
+            Kind::Migrate { thread } => self.migrate(thread, event.at),
             Kind::Throttle { group } => self.throttle(event.cpu, group, event.at),
             Kind::Unthrottle { group } => self.unthrottle(event.cpu, group, event.at),
             _ => {}
@@ -154,21 +155,26 @@ impl<'a> Attribution<'a> {
         let holder = next.map(|thread| self.stream.group(thread));
         let mut turn = Slice { start: now, holder, covered: 0, unthrottled: 0 };
         if let Some(next) = next.filter(|_| holder != Some(0)) {
-            self.account_wait(cpu, next, &mut turn);
+            self.account_arrival(cpu, next, &mut turn);
         }
         let before = prev.map(|thread| self.stream.group(thread));
-        let state = &mut self.cpus[cpu];
-        match state.slices.back_mut().filter(|_| before == holder) {
-            Some(slice) => extend(slice, now - slice.start, &turn),
-            None => {
-                if state.slices.len() == SLICES {
-                    state.slices.pop_front();
-                }
-                state.slices.push_back(turn);
-            }
-        }
-        if now - state.walked > SETTLE {
+        self.push(cpu, before, turn);
+        if now - self.cpus[cpu].walked > SETTLE {
             self.settle(cpu, next, now);
+        }
+    }
+
+    /// `before`: the holder of the newest turn.
+    fn push(&mut self, cpu: usize, before: Holder, turn: Slice) {
+        let slices = &mut self.cpus[cpu].slices;
+        match slices.back_mut().filter(|_| before == turn.holder) {
+            Some(slice) => extend(slice, turn.start - slice.start, &turn),
+            None => {
+                if slices.len() == SLICES {
+                    slices.pop_front();
+                }
+                slices.push_back(turn);
+            }
         }
     }
 
@@ -180,14 +186,40 @@ impl<'a> Attribution<'a> {
         Share { group, pod, lo, hi, left, floor, fresh: hi }
     }
 
-    fn account_wait(&mut self, cpu: usize, next: usize, turn: &mut Slice) {
+    /// The wait of the thread that comes in.
+    fn account_arrival(&mut self, cpu: usize, next: usize, turn: &mut Slice) {
         let thread = self.stream.threads[next];
-        let (Some(queued), now) = (thread.queued, turn.start) else { return };
-        let (group, wait) = (self.stream.group(next), turn.start - queued);
-        let pod = self.stream.scene.pod_of(group);
+        let Some(queued) = thread.queued else { return };
+        let pod = self.stream.pod(next);
         self.waits[pod].wakeups += u64::from(thread.woken);
-        if wait == 0 {
+        let wait = self.account_wait(cpu, next, queued, turn);
+        self.waits[pod].late_wakeups += u64::from(thread.woken && wait >= LATE);
+    }
+
+    /// The wait on the old CPU of a thread that is moved.
+    fn migrate(&mut self, number: usize, now: Ns) {
+        let thread = self.stream.threads[number];
+        let Some(queued) = thread.queued else { return };
+        let (cpu, group) = (thread.cpu, self.stream.group(number));
+        let Some(running) = self.cpus[cpu].slices.back().map(|slice| slice.holder) else { return };
+        let throttled = &self.stream.cpus[cpu].throttled;
+        if self.stream.scene.chain(group).any(|group| throttled[group].is_some()) {
             return;
+        }
+        let mut turn = Slice { start: now, holder: Some(group), covered: 0, unthrottled: 0 };
+        self.account_wait(cpu, number, queued, &mut turn);
+        if turn.covered > 0 {
+            self.push(cpu, running, turn);
+            let goes_on = Slice { start: now, holder: running, covered: 0, unthrottled: 0 };
+            self.push(cpu, Some(group), goes_on);
+        }
+    }
+
+    /// A wait that ends with a turn or with a move. Returns its length without throttling.
+    fn account_wait(&mut self, cpu: usize, number: usize, queued: Ns, turn: &mut Slice) -> Ns {
+        let (group, now, wait) = (self.stream.group(number), turn.start, turn.start - queued);
+        if wait == 0 {
+            return 0;
         }
         let from = queued.max(self.cpus[cpu].began.unwrap_or(0));
         let mut share = self.begin_share(cpu, group, from, now);
@@ -200,7 +232,7 @@ impl<'a> Attribution<'a> {
                 throttles.spans.clear();
                 share.lo = from.max(self.cpus[cpu].settled.min(now));
                 self.find(&share, 0);
-                return;
+                return 0;
             }
             newest = throttles.spans.front().map_or(0, |(_, end)| *end);
             throttled = self.charge_whole(cpu, &mut share);
@@ -209,9 +241,9 @@ impl<'a> Attribution<'a> {
             self.charge_slices(cpu, &mut share);
         }
         self.find(&share, throttled);
-        self.waits[pod].late_wakeups += u64::from(thread.woken && wait - throttled >= LATE);
         turn.covered = wait;
         turn.unthrottled = if newest > queued { now - newest } else { wait };
+        wait - throttled
     }
 
     /// Shares out to the slices; what is older than they stays, and is unattributed.
