@@ -6,6 +6,7 @@
 //! any obstacle is a [`StartError`] with a reason, and without the trace the bounds from schedstat
 //! remain.
 
+mod barrier;
 mod batch;
 mod cost;
 mod cpus;

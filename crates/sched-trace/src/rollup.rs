@@ -186,7 +186,7 @@ impl Rollup {
         })
     }
 
-    /// Compares with the run delays that were read while the last batch was counted.
+    /// Compares with the run delays that were read since the batch before the last one.
     pub(crate) fn reconcile(&mut self, delays: &[RunDelay]) {
         for delay in delays {
             if let Some(account) = self.accounts.get_mut(&delay.container) {

@@ -17,6 +17,12 @@ use crate::{NodeTrace, Options, Program, SchedTrace, StartError, not_in_force};
 
 /// Interval between polls.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Time from a poll to the tick of the sampler that publishes its counts. A poll takes tens of
+/// milliseconds.
+const LEAD: Duration = Duration::from_millis(150);
+/// Maximum change of the time between two polls: ticks are sometimes late, and a burst is counted in
+/// polls.
+const MAX_SHIFT: Duration = Duration::from_millis(50);
 
 /// Inputs and outputs of the thread, apart from its options.
 #[derive(Debug, Clone)]
@@ -108,13 +114,29 @@ fn poll_until_stopped<P: Program>(trace: P, wiring: &Wiring, beat: &Beat, stoppe
     let mut deadline = Instant::now();
     loop {
         let now = Instant::now();
-        wiring.slot.publish(trace.poll(now, &wiring.published.latest()));
+        let snapshot = wiring.published.latest();
+        wiring.slot.publish(trace.poll(now, &snapshot));
         beat.beat(INTERVAL);
-        deadline = (deadline + INTERVAL).max(now);
+        let ticked = snapshot.read_at.filter(|_| snapshot.interval == INTERVAL);
+        deadline = next_poll(deadline, ticked).max(now);
         let left = deadline.saturating_duration_since(Instant::now());
         if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
             return;
         }
+    }
+}
+
+/// The poll after that at `last`: shortly before a tick, if there was one at `ticked`.
+fn next_poll(last: Instant, ticked: Option<Instant>) -> Instant {
+    let due = last + INTERVAL;
+    let Some(after) = ticked.and_then(|tick| (due + LEAD).checked_duration_since(tick)) else {
+        return due;
+    };
+    let late = Duration::from_nanos((after.as_nanos() % INTERVAL.as_nanos()) as u64);
+    if late < INTERVAL / 2 {
+        due - late.min(MAX_SHIFT)
+    } else {
+        due + (INTERVAL - late).min(MAX_SHIFT)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use snapshot::{Losses, TraceMode};
 
+use crate::barrier::wait_for_runs;
 use crate::batch::Batch;
 use crate::cost::{CostMeter, Totals};
 use crate::cpus::Cpus;
@@ -42,11 +43,7 @@ pub struct SchedTrace {
     governor: Governor,
     cost: CostMeter,
     batch: Batch,
-    /// Factor for the entries of the half that is not being filled.
-    retired_scale: u32,
     rollup: Rollup,
-    /// Run delays that were read while the now retired half was being filled.
-    delays: Vec<RunDelay>,
     polled: Instant,
     report: WaitReport,
 }
@@ -67,9 +64,7 @@ impl SchedTrace {
             governor: Governor::new(options.budget.max(f64::MIN_POSITIVE), now),
             cost: CostMeter::default(),
             batch: Batch::default(),
-            retired_scale: 1,
             rollup: Rollup::new(!cpus.siblings.is_empty()),
-            delays: Vec::new(),
             polled: now,
             report: WaitReport::empty(),
             program,
@@ -77,10 +72,9 @@ impl SchedTrace {
         })
     }
 
-    /// Collects the counts between the two polls before this one, and decides whether the program
-    /// continues. Call it once per second, but not on the sampler's thread: it takes about a
-    /// millisecond on a machine of 64 CPUs, and tens of milliseconds when it attaches or detaches
-    /// the program.
+    /// Collects the counts since the last poll, and decides whether the program continues. Call it
+    /// once per second, but not on the sampler's thread: it takes tens of milliseconds, in which it
+    /// waits for runs of the program to end.
     ///
     /// `now` never goes back. `delays` are the run delays read since the last poll.
     pub fn poll(
@@ -91,9 +85,9 @@ impl SchedTrace {
     ) -> &WaitReport {
         let elapsed = now.saturating_duration_since(self.polled);
         self.polled = now;
+        self.settle();
         self.collect(owners, elapsed, delays);
         let usage = Usage { cost: self.advance_cost(), capacity: elapsed * self.cpus.online };
-        self.settle();
         self.govern(now, usage);
         self.rollup.retain(owners);
         self.write_report();
@@ -106,18 +100,19 @@ impl SchedTrace {
         &self.report
     }
 
-    /// Reads the half that was filled before the last poll. It no longer changes: any program run
-    /// from then ended long ago.
+    /// Reads the half that was filled since the last poll. It no longer changes once the runs of the
+    /// program have ended that began before the flip.
     fn collect(&mut self, owners: &mut dyn Owners, elapsed: Duration, delays: &[RunDelay]) {
         let tables = &self.program.tables;
-        let retired = tables.half() ^ 1;
-        self.batch.drain(tables.cgroups(retired), tables.pairs(retired), self.retired_scale);
+        let retired = tables.half();
+        tables.flip();
+        wait_for_runs();
+        let scale = self.governor.scale();
+        self.batch.drain(tables.cgroups(retired), tables.pairs(retired), scale);
         self.rollup.take(&mut self.batch, owners, elapsed.as_secs_f64());
         if self.governor.mode() == TraceMode::Continuous {
-            self.rollup.reconcile(&self.delays);
+            self.rollup.reconcile(delays);
         }
-        self.delays.clear();
-        self.delays.extend_from_slice(delays);
     }
 
     /// Counts the waits in progress, so that what is read next is up to date, and a burst that ends
@@ -133,19 +128,16 @@ impl SchedTrace {
 
     fn govern(&mut self, now: Instant, usage: Usage) {
         let before = self.governor.mode();
-        self.retired_scale = self.governor.scale();
         let action = self.governor.step(now, usage);
         if action == Action::Detach {
             self.program.detach();
         }
-        self.program.tables.flip();
         if action == Action::Attach && self.program.attach().is_err() {
             self.governor.give_up(now);
         }
         let is_continuous = self.governor.mode() == TraceMode::Continuous;
         if is_continuous != (before == TraceMode::Continuous) {
             self.rollup.interrupt();
-            self.delays.clear();
         }
     }
 

@@ -102,7 +102,7 @@ pub struct TracedLoss {
     pub late_wakeups: u64,
 }
 
-/// Results up to the poll before this one.
+/// Results up to a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitReport {
     /// Current mode of the program.

@@ -37,7 +37,6 @@ pub struct NodeTrace<P> {
     owners: NodeOwners,
     delays: Delays,
     pressure: PressureMeter,
-    polled_at: Option<Instant>,
 }
 
 impl<P: Program> NodeTrace<P> {
@@ -48,7 +47,6 @@ impl<P: Program> NodeTrace<P> {
             owners: NodeOwners::new(index),
             delays: Delays::default(),
             pressure: PressureMeter::default(),
-            polled_at: None,
         }
     }
 
@@ -58,10 +56,7 @@ impl<P: Program> NodeTrace<P> {
         let delays = self.delays.gained(snapshot, &self.owners);
         let found = self.program.poll(now, &mut self.owners, &delays);
         let mut waits = report::waits(found, &self.owners);
-        // The results count up to the poll before this one.
-        if let Some(counted_at) = self.polled_at.replace(now) {
-            waits.pressure = self.pressure.read(counted_at, &waits, snapshot);
-        }
+        waits.pressure = self.pressure.read(now, &waits, snapshot);
         waits
     }
 }

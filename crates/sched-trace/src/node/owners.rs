@@ -10,8 +10,8 @@ use snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdenti
 
 use crate::waits::{ContainerId, Owner, Owners, PodId};
 
-/// Number of polls for which a removed cgroup keeps its owner: the program's counts are read two
-/// polls later.
+/// Number of polls for which a removed cgroup keeps its owner: the program's counts are read at the
+/// next poll, and the snapshot is older than the poll.
 const KEPT_POLLS: u64 = 5;
 
 /// The owners of a node's cgroups, and their ids for the trace.

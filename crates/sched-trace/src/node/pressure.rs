@@ -23,8 +23,8 @@ use snapshot::{
 use block::Block;
 use interval::{Holder, Interval, PodKey, PodWaits, Scoped, Upper};
 
-/// Number of readings for which a count of a container that is gone may be missing: counts are read
-/// one poll later.
+/// Number of readings for which a count of a container that is gone may be missing: its last waits
+/// are read after the snapshot that no longer has it.
 const DEPARTURE: u8 = 2;
 /// Number of past intervals that a late count may belong to: a minute.
 const REACH: usize = 60;

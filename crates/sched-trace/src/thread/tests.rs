@@ -112,3 +112,22 @@ fn a_trace_that_cannot_be_loaded_is_no_subsystem() {
     eventually("the end of the watch", || wiring.watchdog.silent().is_empty());
     assert!(!wiring.slot.latest().feature.clone().unwrap().enabled);
 }
+
+#[test]
+fn polls_come_shortly_before_the_ticks_of_the_sampler() {
+    let start = Instant::now();
+    let second = |number: u32| INTERVAL * number;
+    for offset in [0, 100, 400, 600, 849, 850, 851, 990] {
+        let mut poll = start;
+        for number in 1..=12 {
+            let ticked = start + second(number) - INTERVAL + Duration::from_millis(offset);
+            let next = next_poll(poll, Some(ticked));
+            assert!(next >= poll + INTERVAL - MAX_SHIFT && next <= poll + INTERVAL + MAX_SHIFT);
+            poll = next;
+        }
+        let to_tick =
+            (start + second(13) + Duration::from_millis(offset) - poll).as_millis() % 1000;
+        assert_eq!(to_tick, LEAD.as_millis(), "{offset}");
+    }
+    assert_eq!(next_poll(start, None), start + INTERVAL);
+}

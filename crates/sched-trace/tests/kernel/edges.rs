@@ -109,3 +109,22 @@ fn until_detached(lab: &mut Lab, starving: &Starving) -> (Duration, Duration) {
     assert_eq!(lab.trace().report().mode, TraceMode::Detached);
     (waited, starving.counted(lab))
 }
+
+/// The first poll reads what the program counted until then, not until the poll before.
+#[test]
+fn kernel_a_poll_shows_the_waits_in_progress() {
+    let mut lab = Lab::with_budget(1.0);
+    let starving = Starving::new(&mut lab);
+    starving.go();
+    lab.restart_trace(1.0);
+    let (began, before_ns) = (Instant::now(), starving.victim.run_ns());
+    sleep(Duration::from_millis(300));
+    let ran = Duration::from_nanos(starving.victim.run_ns() - before_ns);
+    let waited = began.elapsed().saturating_sub(ran);
+    lab.poll(&[]);
+    let counted = starving.counted(&mut lab);
+    starving.stop();
+    println!("waited {waited:?}, counted {counted:?}");
+    // The run queue's clock is as old as its last tick.
+    assert!(counted > waited / 2, "waited {waited:?}, counted {counted:?}");
+}
