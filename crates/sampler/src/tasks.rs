@@ -30,6 +30,8 @@ pub(crate) struct TaskScan {
     threads: Vec<ThreadId>,
     tasks: Vec<Task>,
     cost: ScanCost,
+    /// Time since boot when it was created.
+    began: Duration,
 }
 
 /// Cost of the scans since the start.
@@ -63,7 +65,8 @@ impl TaskScan {
     pub(crate) fn new(proc_root: &Path) -> Self {
         let reader = TaskReader::new(proc_root);
         let (containers, cost) = (HashMap::new(), ScanCost::default());
-        Self { reader, containers, threads: Vec::new(), tasks: Vec::new(), cost }
+        let (threads, tasks) = (Vec::new(), Vec::new());
+        Self { reader, containers, threads, tasks, cost, began: since_boot() }
     }
 
     pub(crate) fn cost(&self) -> ScanCost {
@@ -122,7 +125,7 @@ impl TaskScan {
         throttled: ThrottledTime,
         row: &mut ContainerRow,
     ) {
-        let Self { containers, threads, tasks, .. } = self;
+        let Self { containers, threads, tasks, began, .. } = self;
         row.threads = match threads.len() {
             0 => Threads::NoneVisible,
             count if count <= MAX_THREADS => Threads::Counted(count as u64),
@@ -141,11 +144,18 @@ impl TaskScan {
             scan.thread(ThreadDelay { tid, delay_ns, run_ns, runnable, started });
         }
         let contention = scan.end();
-        // Starts at 0 with the first scan: earlier waits are history.
-        add(&mut row.run_delay_ns, Some(contention.map_or(0, |contention| contention.delay_ns)));
+        // In the first scan the waits of threads that are older than the agent are history.
+        let delay_ns = contention.map_or_else(|| young_delay_ns(tasks, *began), |it| it.delay_ns);
+        add(&mut row.run_delay_ns, Some(delay_ns));
         add(&mut row.contention_lower_ns, contention.map(|contention| contention.lower_ns));
         add(&mut row.contention_upper_ns, contention.map(|contention| contention.upper_ns));
     }
+}
+
+/// Run delay of the threads that started after `began`.
+fn young_delay_ns(tasks: &[Task], began: Duration) -> u64 {
+    let is_young = |task: &&Task| task.started.is_some_and(|started| started >= began);
+    tasks.iter().filter(is_young).map(|task| task.schedstat.run_delay_ns).sum()
 }
 
 /// Time since boot, as in a thread's `stat`.

@@ -185,6 +185,20 @@ fn both_bounds_are_exact_if_each_cgroup_counts_its_throttling() {
 }
 
 #[test]
+fn the_first_scan_counts_the_waits_of_threads_that_are_younger_than_the_agent() {
+    let mut node = Node::new(true);
+    node.wait(APP, 0, 7000);
+    node.wait(APP, 1, 40);
+    let young = pid(APP) + 1;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (fields, start) = ("0 ".repeat(18), (now.tv_sec + 1) * 100);
+    let stat = format!("{young} (a) S {fields}{start} 0\n");
+    fs::write(node.task(APP, 1).join("stat"), stat).unwrap();
+    node.scan();
+    assert_eq!(node.row(APP).run_delay_ns, Some(40 * MS));
+}
+
+#[test]
 fn a_failed_thread_scan_counts_nothing_twice_and_loses_nothing() {
     let mut node = Node::new(true);
     node.wait(APP, 0, 7000);

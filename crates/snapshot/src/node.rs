@@ -206,7 +206,8 @@ pub struct ContainerRow {
     pub contention_lower_ns: Option<u64>,
     /// Run-queue delay that may have been contention, nanoseconds: upper bound.
     pub contention_upper_ns: Option<u64>,
-    /// Run-queue delay of all threads since their first scan, including throttling, nanoseconds.
+    /// Run-queue delay of all threads since the agent's start, including throttling, nanoseconds.
+    /// Waits of older threads count from their container's first scan.
     pub run_delay_ns: Option<u64>,
     /// Causes of its threads' waits, by the trace; `None` before its first wait, and if nothing is
     /// traced ([`NodeWaits::trace`]).

@@ -4,7 +4,7 @@ mod owners;
 mod pressure;
 mod report;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use cgroup_tree::PathIndex;
@@ -71,24 +71,43 @@ pub fn not_in_force(reason: String) -> NodeWaits {
 /// The containers' run delays at the last call.
 #[derive(Debug, Default)]
 struct Delays {
+    is_begun: bool,
+    /// The containers of the first call: their first delay may be from before the trace.
+    older: HashSet<ContainerId>,
     last: HashMap<ContainerId, u64>,
 }
 
 impl Delays {
     /// Deltas of the run delays since the last call. The sampler reads a container's threads about
     /// every ten seconds. An unchanged delay has not been read again, or the threads did not wait.
+    ///
+    /// A delay of 0 is the first of each container. One that is younger than the trace has it until
+    /// its threads are read.
     fn gained(&mut self, snapshot: &NodeSnapshot, owners: &NodeOwners) -> Vec<RunDelay> {
         self.last.retain(|&container, _| owners.is_container(container));
-        let delays = snapshot.containers.iter().filter_map(|row| {
-            let (container, delay_ns) =
-                (owners.container_id(&row.identity.labels)?, row.run_delay_ns?);
-            let gained_ns = match self.last.insert(container, delay_ns) {
-                Some(last) => delay_ns.saturating_sub(last),
-                None => return Some(RunDelay { container, gained_ns: 0 }),
+        self.older.retain(|&container| owners.is_container(container));
+        let mut gained = Vec::new();
+        for row in &snapshot.containers {
+            let Some(container) = owners.container_id(&row.identity.labels) else { continue };
+            if !self.is_begun {
+                self.older.insert(container);
+            }
+            let is_older = self.older.contains(&container);
+            let delay_ns = match row.run_delay_ns {
+                None if is_older => continue,
+                delay_ns => delay_ns.unwrap_or(0),
             };
-            (gained_ns > 0).then_some(RunDelay { container, gained_ns })
-        });
-        delays.collect()
+            let last = self.last.insert(container, delay_ns);
+            if last.is_none() || row.run_delay_ns.is_none() {
+                gained.push(RunDelay { container, gained_ns: 0 });
+            }
+            let last_ns = last.unwrap_or(if is_older { delay_ns } else { 0 });
+            if delay_ns > last_ns {
+                gained.push(RunDelay { container, gained_ns: delay_ns - last_ns });
+            }
+        }
+        self.is_begun = true;
+        gained
     }
 }
 
@@ -108,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_delay_that_was_read_twice_is_reported() {
+    fn of_a_container_from_before_the_trace_only_a_delay_that_was_read_twice_counts() {
         let (mut owners, mut delays) =
             (NodeOwners::new(PathIndex::new("/nowhere", None)), Delays::default());
         let mut gained = |delay| {
@@ -124,5 +143,29 @@ mod tests {
         assert_eq!(gained(Some(500)), [0]);
         assert!(gained(Some(500)).is_empty());
         assert_eq!(gained(Some(700)), [200]);
+    }
+
+    /// Delays that are reported of a container, by what the sampler has read in each poll.
+    fn reported(first: &NodeSnapshot, then: [Option<u64>; 3]) -> Vec<Vec<u64>> {
+        let (mut owners, mut delays) =
+            (NodeOwners::new(PathIndex::new("/nowhere", None)), Delays::default());
+        let mut gained = |snapshot: &NodeSnapshot| {
+            owners.refresh(snapshot, Instant::now());
+            let gained = delays.gained(snapshot, &owners);
+            gained.iter().map(|delay| delay.gained_ns).collect()
+        };
+        gained(first);
+        then.map(|delay| gained(&snapshot(delay))).to_vec()
+    }
+
+    #[test]
+    fn all_delay_of_a_container_that_is_younger_than_the_trace_counts() {
+        let none = NodeSnapshot::default();
+        let expected = [vec![0], vec![0], vec![500]];
+        assert_eq!(reported(&none, [None, None, Some(500)]), expected);
+        let expected = [vec![0, 500], vec![], vec![200]];
+        assert_eq!(reported(&none, [Some(500), Some(500), Some(700)]), expected);
+        let expected = [vec![], vec![0], vec![200]];
+        assert_eq!(reported(&snapshot(None), [None, Some(500), Some(700)]), expected);
     }
 }
