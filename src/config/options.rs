@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// names
     #[arg(long, help_heading = "Server")]
     pub(crate) cadvisor_metrics: bool,
-    /// Page at / and JSON API under /api/v1, with the last ten minutes in memory: 12,000 bytes per
+    /// Page at / and JSON API under /api/v1, with the last ten minutes in memory: 13,200 bytes per
     /// container. Off: only /metrics, /api/v1/advice and the probes
     #[arg(long, help_heading = "Server", value_name = "MODE", default_value = "on")]
     pub(crate) ui: UiMode,

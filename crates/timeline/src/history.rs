@@ -1,24 +1,24 @@
-//! Series of packed values in a ring, with all memory reserved at the start.
+//! Series of packed values in a bounded number of slots.
 
 use std::collections::HashMap;
 
 use api::{KEPT, Measure};
 
 use crate::packed::{pack, unpack};
+use crate::runs::{Runs, run_bytes};
 
-/// Memory of one container's history when it is full, bytes.
-pub const BYTES_PER_CONTAINER: usize = Measure::ALL.len() * KEPT * size_of::<u16>();
-/// Memory of the history of one pair of victim and aggressor when it is full, bytes.
-pub const BYTES_PER_PAIR: usize = KEPT * size_of::<u16>();
+/// Maximum memory of one container's history, bytes: if a value changes in each frame.
+pub const BYTES_PER_CONTAINER: usize = KEPT * run_bytes(Measure::ALL.len());
+/// Maximum memory of the history of one pair of victim and aggressor, bytes.
+pub const BYTES_PER_PAIR: usize = KEPT * run_bytes(1);
 
 /// Series by key, each with `width` values per frame. `T` is the state that the caller keeps with a
 /// series.
 #[derive(Debug)]
 pub(crate) struct SeriesRing<T> {
     width: usize,
-    /// Values by position, slot and measure, so that the values of one frame are side by side.
-    /// Zeroed memory, which the kernel provides when a page is first written.
-    values: Vec<u16>,
+    /// Buffer for the packed values of a frame.
+    row: Vec<u16>,
     slots: Vec<Option<SeriesSlot<T>>>,
     by_key: HashMap<Box<str>, usize>,
     /// SeriesSlot after the one that was last returned.
@@ -33,6 +33,7 @@ struct SeriesSlot<T> {
     state: T,
     /// Number of the last frame with a value.
     last: u64,
+    runs: Runs,
 }
 
 impl<T> SeriesRing<T> {
@@ -41,7 +42,7 @@ impl<T> SeriesRing<T> {
         slots.resize_with(capacity, || None);
         Self {
             width,
-            values: vec![0; capacity * width * KEPT],
+            row: Vec::with_capacity(width),
             slots,
             by_key: HashMap::new(),
             next: 0,
@@ -52,9 +53,6 @@ impl<T> SeriesRing<T> {
     /// Prepares all series for the next frame, and forgets those without a value in the ring.
     pub(crate) fn advance(&mut self, frame: u64) {
         self.next = 0;
-        let used = self.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        let first = self.index(0, 0, frame);
-        self.values[first..first + used * self.width].fill(0);
         for place in &mut self.slots {
             let Some(slot) = place else { continue };
             if slot.last + KEPT as u64 <= frame {
@@ -83,13 +81,8 @@ impl<T> SeriesRing<T> {
         if let Some(old) = self.slots[at].take() {
             self.by_key.remove(&old.key);
         }
-        let frame_len = self.slots.len() * self.width;
-        for values in self.values.chunks_exact_mut(frame_len) {
-            let old = &mut values[at * self.width..(at + 1) * self.width];
-            // Only memory that was used is written.
-            old.iter_mut().filter(|value| **value != 0).for_each(|value| *value = 0);
-        }
-        self.slots[at] = Some(SeriesSlot { key: key.into(), state: state(), last: frame });
+        let (state, runs) = (state(), Runs::default());
+        self.slots[at] = Some(SeriesSlot { key: key.into(), state, last: frame, runs });
         self.by_key.insert(key.into(), at);
         self.next = at + 1;
         Some(at)
@@ -123,20 +116,22 @@ impl<T> SeriesRing<T> {
         frame: u64,
         values: impl IntoIterator<Item = Option<f64>>,
     ) {
-        let first = self.index(at, 0, frame);
-        let row = &mut self.values[first..first + self.width];
-        row.iter_mut().zip(values).for_each(|(packed, value)| *packed = pack(value));
-        if let Some(slot) = &mut self.slots[at] {
-            slot.last = frame;
+        let Some(slot) = &mut self.slots[at] else { return };
+        if slot.last + 1 < frame {
+            self.row.clear();
+            self.row.resize(self.width, pack(None));
+            slot.runs.push(slot.last + 1, &self.row);
         }
+        self.row.clear();
+        self.row.extend(values.into_iter().map(pack));
+        slot.runs.push(frame, &self.row);
+        slot.last = frame;
     }
 
+    /// The value of a measure in a frame that is still in the history.
     pub(crate) fn value(&self, at: usize, measure: usize, frame: u64) -> Option<f64> {
-        unpack(self.values[self.index(at, measure, frame)])
-    }
-
-    fn index(&self, at: usize, measure: usize, frame: u64) -> usize {
-        (position(frame) * self.slots.len() + at) * self.width + measure
+        let slot = self.slots[at].as_ref().filter(|slot| frame <= slot.last)?;
+        unpack(slot.runs.value(measure, self.width, frame, slot.last))
     }
 
     /// Number of the last frame with a value of this series.

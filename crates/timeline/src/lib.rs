@@ -1,8 +1,8 @@
 //! The last ten minutes of a node, second by second: the data of the terminal view, the page, the
 //! JSON API and recordings.
 //!
-//! [`Timeline`] builds frames from the sampler's snapshots and keeps the history in a ring whose
-//! memory is reserved at the start. [`recording`] writes frames to disk and reads them back.
+//! [`Timeline`] builds frames from the sampler's snapshots and keeps the history, whose memory is
+//! bounded and grows with the number of changes. [`recording`] writes frames to disk and reads them back.
 
 mod counters;
 mod cpu_load;
@@ -13,6 +13,7 @@ mod packed;
 mod queries;
 mod recorded;
 pub mod recording;
+mod runs;
 mod state;
 mod timeline;
 

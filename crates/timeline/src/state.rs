@@ -56,7 +56,7 @@ pub(crate) struct Pair {
 }
 
 impl TimelineState {
-    /// Reserves the memory for this number of containers and pairs.
+    /// An empty history for this number of containers and pairs.
     pub(crate) fn new(node: String, containers: usize, pairs: usize) -> Self {
         Self {
             node,

@@ -43,7 +43,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Reserves the memory of the history.
+    /// Creates an empty history.
     #[must_use]
     pub fn new(config: TimelineConfig) -> Self {
         let state = TimelineState::new(config.node, config.containers, config.pairs);

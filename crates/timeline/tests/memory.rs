@@ -9,9 +9,7 @@ use snapshot::{
     ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, InterferenceRow, Limit, Losses,
     NodeSnapshot, NodeWaits, PodIdentity, TraceMode, TraceRow,
 };
-use timeline::{
-    BYTES_PER_CONTAINER, BYTES_PER_PAIR, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig,
-};
+use timeline::{BYTES_PER_CONTAINER, MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -49,12 +47,12 @@ impl Node {
         }
     }
 
-    fn second(&self, second: u64) -> NodeSnapshot {
+    fn second(&self, second: u64, step_ns: u64) -> NodeSnapshot {
         let waits = Arc::new(ContainerWaits { neighbor_ns: second, ..ContainerWaits::default() });
         let row = |identity: &Arc<ContainerIdentity>| ContainerRow {
             identity: Arc::clone(identity),
             live: true,
-            usage_ns: Some(second * 500_000_000),
+            usage_ns: Some(second * (400_000_000 + second * step_ns / 2)),
             cpu_limit: Limit::Limited(CpuLimit { cores: 0.5, period_usec: 100_000 }),
             waits: Some(Arc::clone(&waits)),
             ..ContainerRow::default()
@@ -82,8 +80,9 @@ impl Node {
     }
 }
 
-#[test]
-fn the_history_of_ten_minutes_is_reserved_at_the_start() {
+/// Bytes in use after ten minutes and more, in which each container uses a CPU time that changes
+/// from second to second by `step_ns`.
+fn in_use_after_ten_minutes(step_ns: u64) -> usize {
     let node = Node::new();
     let before = HEAP.current_usage();
     let timeline = Timeline::new(TimelineConfig {
@@ -91,17 +90,21 @@ fn the_history_of_ten_minutes_is_reserved_at_the_start() {
         containers: MAX_CONTAINERS,
         pairs: MAX_PAIRS,
     });
-    let reserved = HEAP.current_usage() - before;
-    let values = MAX_CONTAINERS * BYTES_PER_CONTAINER + MAX_PAIRS * BYTES_PER_PAIR;
-    // Besides the values: the state of each series, and of the node in each frame.
-    assert!((values..values + 1024 * KIB).contains(&reserved), "{reserved} of {values}");
-
     for second in 0..2 * KEPT as u64 {
-        timeline.observe(&node.second(second));
+        timeline.observe(&node.second(second, step_ns));
     }
     assert_eq!(timeline.frames(Duration::from_secs(KEPT as u64)).count(), KEPT);
-    let grown = HEAP.current_usage() - before - reserved;
-    println!("{reserved} bytes reserved, {values} of them values; {grown} more in use");
-    // Keys and names.
-    assert!(grown < 300 * KIB, "{grown}");
+    HEAP.current_usage() - before
+}
+
+#[test]
+fn the_memory_of_the_history_grows_with_the_changes_of_the_values() {
+    let steady = in_use_after_ten_minutes(0);
+    let changing = in_use_after_ten_minutes(1_000_000);
+    println!("{steady} bytes in use if nothing changes, {changing} if every container does");
+    // The state of each series, and of the node in each frame.
+    let others = 2048 * KIB;
+    assert!(steady < others, "{steady}");
+    let values = CONTAINERS * BYTES_PER_CONTAINER;
+    assert!((values..values + others).contains(&changing), "{changing} of {values}");
 }
