@@ -21,11 +21,18 @@ impl KeptFile {
     /// # Errors
     /// Any error except "no such file".
     pub fn open(directory: &Path, name: &str) -> Result<Option<Self>> {
-        let path = directory.join(name);
-        match File::open(&path) {
+        Self::open_path(&directory.join(name))
+    }
+
+    /// The same by the file's path.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_path(path: &Path) -> Result<Option<Self>> {
+        match File::open(path) {
             Ok(file) => Ok(Some(Self(file))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("open", &path)(error)),
+            Err(error) => Err(Error::io("open", path)(error)),
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, KeptFile, is_vanished};
 use kernel_text::CgroupVersion;
+use rustix::io::Errno;
 
 use crate::budget::{DescriptorBudget, ReadClass};
 
@@ -122,22 +123,45 @@ enum Slot {
     #[default]
     Absent,
     Kept(KeptFile),
+    /// Not kept, because the cgroup is idle: it is opened for each of its rare reads.
+    Closed,
     /// The file exists but is opened at every read: the budget or the process ran out of
     /// descriptors.
     Unkept,
+}
+
+/// Files of a cgroup that stay open between reads, if descriptors suffice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    #[default]
+    All,
+    /// The counters: those that show that it runs again.
+    Counters,
+    None,
+}
+
+impl Keeping {
+    fn includes(self, class: ReadClass) -> bool {
+        match self {
+            Self::All => true,
+            Self::Counters => class == ReadClass::Counter,
+            Self::None => false,
+        }
+    }
 }
 
 /// Open files of one cgroup.
 #[derive(Debug)]
 pub(crate) struct Files {
     set: FileSet,
+    keeping: Keeping,
     slots: [Slot; FILES],
 }
 
 impl Files {
     /// Creates the set without opening a file.
     pub(crate) fn new(set: FileSet) -> Self {
-        Self { set, slots: std::array::from_fn(|_| Slot::Absent) }
+        Self { set, keeping: Keeping::All, slots: std::array::from_fn(|_| Slot::Absent) }
     }
 
     /// Opens the files that exist and are not open yet. It is called repeatedly while a cgroup is
@@ -158,16 +182,20 @@ impl Files {
         for (id, class, controller, name) in entries(hierarchy.version, self.set) {
             let slot = &mut self.slots[*id as usize];
             let Some(mount) = mount(hierarchy, *controller) else { continue };
+            let is_included = self.keeping.includes(*class);
             let wanted = match slot {
                 Slot::Absent => true,
                 Slot::Unkept => budget.keeps(*class),
+                Slot::Closed => is_included,
                 Slot::Kept(_) => false,
             };
             if !wanted {
                 continue;
             }
             let directory = mount.join(relative);
-            if budget.take(*class) {
+            if !is_included {
+                *slot = if directory.join(name).exists() { Slot::Closed } else { Slot::Absent };
+            } else if budget.take(*class) {
                 match KeptFile::open(&directory, name) {
                     Ok(Some(file)) => *slot = Slot::Kept(file),
                     Ok(None) => {
@@ -206,6 +234,26 @@ impl Files {
         closed
     }
 
+    /// Changes which files stay open. Closes the others; those to be opened are opened by
+    /// [`open`](Self::open). Returns the number of closed descriptors.
+    pub(crate) fn keep(&mut self, version: CgroupVersion, keeping: Keeping) -> usize {
+        self.keeping = keeping;
+        let mut closed = 0;
+        for (id, ..) in entries(version, self.set).filter(|entry| !keeping.includes(entry.1)) {
+            let slot = &mut self.slots[*id as usize];
+            if matches!(slot, Slot::Kept(_)) {
+                *slot = Slot::Closed;
+                closed += 1;
+            }
+        }
+        closed
+    }
+
+    /// Which files stay open.
+    pub(crate) fn keeping(&self) -> Keeping {
+        self.keeping
+    }
+
     /// Whether the file exists.
     pub(crate) fn has(&self, id: FileId) -> bool {
         !matches!(self.slots[id as usize], Slot::Absent)
@@ -216,7 +264,7 @@ impl Files {
         self.slots.iter().filter(|slot| matches!(slot, Slot::Kept(_))).count()
     }
 
-    /// Whether some file is opened and closed for each read.
+    /// Whether some file is opened and closed for each read, because descriptors do not suffice.
     pub(crate) fn any_unkept(&self) -> bool {
         self.slots.iter().any(|slot| matches!(slot, Slot::Unkept))
     }
@@ -229,22 +277,35 @@ impl Files {
         &self,
         id: FileId,
         dir: CgroupDir<'_>,
-        buffer: &'a mut Vec<u8>,
+        buffers: &'a mut ReadBuffers,
     ) -> io::Result<Option<&'a [u8]>> {
         let slot = &self.slots[id as usize];
         match slot {
             Slot::Absent => return Ok(None),
-            Slot::Kept(file) => return file.read(buffer).map(Some),
-            Slot::Unkept => {}
+            Slot::Kept(file) => return file.read(&mut buffers.text).map(Some),
+            Slot::Unkept | Slot::Closed => {}
         }
-        let Some((directory, name)) = dir.file(id) else { return Ok(None) };
-        match KeptFile::open(&directory, name) {
-            Ok(Some(file)) => file.read(buffer).map(Some),
+        if !dir.file(id, &mut buffers.path) {
+            return Ok(None);
+        }
+        match KeptFile::open_path(&buffers.path) {
+            Ok(Some(file)) => file.read(&mut buffers.text).map(Some),
+            // It existed when it was closed: the cgroup is gone, or the controller was disabled.
+            Ok(None) if matches!(slot, Slot::Closed) => Err(Errno::NOENT.into()),
             Ok(None) => Ok(None),
             Err(cgroupfs::Error::Io { source, .. }) => Err(source),
             Err(other) => Err(io::Error::other(other)),
         }
     }
+}
+
+/// Buffers of the reads, reused from one to the next.
+#[derive(Debug, Default)]
+pub(crate) struct ReadBuffers {
+    /// Content of a file.
+    pub(crate) text: Vec<u8>,
+    /// Path of a file, or of a cgroup.
+    pub(crate) path: PathBuf,
 }
 
 /// Location of a cgroup's files.
@@ -255,10 +316,16 @@ pub(crate) struct CgroupDir<'a> {
 }
 
 impl CgroupDir<'_> {
-    fn file(&self, wanted: FileId) -> Option<(PathBuf, &'static str)> {
+    /// Writes the path of a file; returns false if this hierarchy has no such file.
+    fn file(&self, wanted: FileId, path: &mut PathBuf) -> bool {
         let mut all = entries(self.hierarchy.version, FileSet::Container);
-        let (_, _, controller, name) = all.find(|(id, ..)| *id == wanted)?;
-        Some((mount(self.hierarchy, *controller)?.join(self.relative), name))
+        let found = all.find(|(id, ..)| *id == wanted);
+        let place = found
+            .and_then(|(_, _, controller, name)| Some((mount(self.hierarchy, *controller)?, name)));
+        let Some((mount, name)) = place else { return false };
+        path.clear();
+        path.extend([mount, Path::new(self.relative), Path::new(name)]);
+        true
     }
 }
 

@@ -3,7 +3,7 @@
 use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, USER_TICK_NS, parse_u64};
 use snapshot::CpuWeight;
 
-use crate::files::{CgroupDir, FileId, Files, ReadErrors};
+use crate::files::{CgroupDir, FileId, Files, ReadBuffers, ReadErrors};
 use crate::plan::ReadPlan;
 
 /// Result of reading a file.
@@ -69,7 +69,7 @@ impl<T> Value<T> {
 pub(crate) struct Reader<'a> {
     pub(crate) files: &'a Files,
     pub(crate) dir: CgroupDir<'a>,
-    pub(crate) buffer: &'a mut Vec<u8>,
+    pub(crate) buffers: &'a mut ReadBuffers,
     pub(crate) errors: &'a mut ReadErrors,
     /// Whether a read has reported that the cgroup is gone.
     pub(crate) vanished: bool,
@@ -82,7 +82,7 @@ impl Reader<'_> {
         id: FileId,
         parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
     ) -> Value<T> {
-        let text = match self.files.read(id, self.dir, self.buffer) {
+        let text = match self.files.read(id, self.dir, self.buffers) {
             Ok(Some(text)) => text,
             Ok(None) => return Value::Absent,
             Err(error) => {

@@ -13,7 +13,7 @@ use cgroupfs::Hierarchy;
 use crate::budget::DescriptorBudget;
 use crate::cgroup::{PathQuota, SampledCgroup, SampledKind};
 use crate::files::{self, FileSet, ReadErrors};
-use crate::plan::Watched;
+use crate::plan::{Watched, kept_files};
 use crate::series::SeriesId;
 use crate::timing::{self, Timing};
 
@@ -214,6 +214,22 @@ impl SampledTree {
             cgroup.files.open(&self.hierarchy, &cgroup.relative, &mut self.budget)
         {
             errors.count(&source);
+        }
+    }
+
+    /// Closes the files of a cgroup that is idle, and opens them again once it runs.
+    pub(crate) fn keep_files(
+        &mut self,
+        id: CgroupId,
+        now: Instant,
+        timing: &Timing,
+        errors: &mut ReadErrors,
+    ) {
+        let keeping = kept_files(&self.watched(id), now, timing);
+        let files = &mut self.cgroups[id].files;
+        if files.keeping() != keeping {
+            self.budget.give_back(files.keep(self.hierarchy.version, keeping));
+            self.open_files(id, errors);
         }
     }
 

@@ -64,6 +64,38 @@ fn rows_do_not_depend_on_the_number_of_open_files() {
     }
 }
 
+/// Ticks after which the files of an idle cgroup are closed, and each is rechecked.
+const CLOSED_TICKS: usize = 150;
+
+#[test]
+fn idle_containers_hold_no_descriptors() {
+    let mut node = Node::new(PODS);
+    let run = |node: &mut Node, number, ticks| {
+        for _ in 0..ticks {
+            node.run(number);
+            node.tick();
+        }
+    };
+    run(&mut node, 0, 1);
+    assert_eq!(kept(&node), FILES);
+    run(&mut node, 0, CLOSED_TICKS);
+    // Two cgroups above, the running container and its pod, and cpu.stat of the container next to
+    // it and of the other pods.
+    assert_eq!(kept(&node), 2 * 2 + 10 + 2 + 1 + (PODS - 1));
+    assert_eq!(node.latest().sampler.unkept_cgroups, 0, "descriptors suffice");
+
+    let usage = |node: &Node| node.latest().containers.iter().map(|row| row.usage_ns).collect();
+    let before: Vec<_> = usage(&node);
+    node.write(3, "memory.current", "8192\n");
+    run(&mut node, 2, 1);
+    let after: Vec<_> = usage(&node);
+    assert!(after[2] > before[2] && after[3] == before[3], "{before:?} {after:?}");
+    run(&mut node, 2, CLOSED_TICKS);
+    // The same with another container.
+    assert_eq!(kept(&node), 2 * 2 + 10 + 2 + 1 + (PODS - 1));
+    assert_eq!(node.latest().containers[3].memory_working_set_bytes, Some(8096), "rechecked");
+}
+
 #[test]
 fn a_container_stays_when_a_controller_is_disabled() {
     let descriptors = DescriptorBudget::from_limit(4096).at_most(0);

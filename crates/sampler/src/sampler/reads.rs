@@ -1,13 +1,13 @@
 //! Reads cgroups' counters into their series.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use super::Sampler;
 use super::lookup::Awaited;
 use crate::cgroup::{CgroupId, Deltas, SampledKind};
 use crate::counter::Context;
-use crate::files::{CgroupDir, ReadErrors};
+use crate::files::{CgroupDir, ReadBuffers, ReadErrors};
 use crate::plan::{Clock, Occasion, ReadPlan, read_plan};
 use crate::reading::{Reader, TickReading};
 use crate::slow::SlowReading;
@@ -17,8 +17,7 @@ use crate::tasks::TaskScan;
 pub(super) struct ReadState {
     pub(super) tasks: TaskScan,
     pub(super) slow: SlowReading,
-    pub(super) buffer: Vec<u8>,
-    pub(super) path: PathBuf,
+    pub(super) buffers: ReadBuffers,
     pub(super) errors: ReadErrors,
     /// Cgroups of which a read has reported that they are gone.
     pub(super) vanished: Vec<CgroupId>,
@@ -29,8 +28,7 @@ impl ReadState {
         Self {
             tasks: TaskScan::new(proc_root),
             slow: SlowReading::default(),
-            buffer: vec![0; 16 * 1024],
-            path: PathBuf::new(),
+            buffers: ReadBuffers { text: vec![0; 16 * 1024], ..ReadBuffers::default() },
             errors: ReadErrors::default(),
             vanished: Vec::new(),
         }
@@ -103,6 +101,7 @@ impl Sampler {
 
     /// Reads the files of a cgroup that may have changed; returns the plan after the read.
     fn visit(&mut self, id: CgroupId, now: Instant) -> ReadPlan {
+        self.tree.keep_files(id, now, &self.schedule.timing, &mut self.reader.errors);
         let plan = self.plan(id, Occasion::Tick, now);
         if plan.counters {
             self.read_as(id, &plan, now);
@@ -132,8 +131,8 @@ impl Sampler {
         }
         cgroup.activity.settings_written &= !plan.settings;
         let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
-        let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
-        let mut reader = Reader { files: &cgroup.files, dir, buffer, errors, vanished: false };
+        let (buffers, errors) = (&mut self.reader.buffers, &mut self.reader.errors);
+        let mut reader = Reader { files: &cgroup.files, dir, buffers, errors, vanished: false };
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
         if reader.vanished {
             cgroup.vanished = true;

@@ -1,5 +1,6 @@
 //! Reads spread over ticks, some containers per tick: slow files and threads.
 
+use std::path::Path;
 use std::time::Instant;
 
 use super::Sampler;
@@ -18,8 +19,8 @@ impl Sampler {
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.slow_read = Some(now);
             let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
-            let (buffer, errors) = (&mut self.reader.buffer, &mut self.reader.errors);
-            let mut reader = Reader { files: &cgroup.files, dir, buffer, errors, vanished: false };
+            let (buffers, errors) = (&mut self.reader.buffers, &mut self.reader.errors);
+            let mut reader = Reader { files: &cgroup.files, dir, buffers, errors, vanished: false };
             self.reader.slow.read(&mut reader);
             let mut context = Context {
                 now,
@@ -49,12 +50,12 @@ impl Sampler {
             let Some(series) = self.tree.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.threads_read = Some(now);
-            self.reader.path.clear();
-            self.reader.path.push(&self.tree.hierarchy.cpu);
-            self.reader.path.push(&*cgroup.relative);
+            let path = &mut self.reader.buffers.path;
+            path.clear();
+            path.extend([&*self.tree.hierarchy.cpu, Path::new(&*cgroup.relative)]);
             let throttled = cgroup.last.throttled_time;
             let row = self.ledger.containers.get_mut(series).row_mut();
-            let scanned = self.reader.tasks.scan(id, &self.reader.path, tick, throttled, row);
+            let scanned = self.reader.tasks.scan(id, path, tick, throttled, row);
             if let Err(error) = scanned {
                 self.reader.errors.count(&error);
             }

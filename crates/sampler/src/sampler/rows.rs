@@ -24,7 +24,7 @@ impl Sampler {
         let Self { publisher, ledger, tree, node, reader, .. } = self;
         let Ledger { containers, pods } = ledger;
         let NodeState { probe, features, .. } = node;
-        let ReadState { errors, buffer, .. } = reader;
+        let ReadState { errors, buffers, .. } = reader;
         publisher.publish(|snapshot| {
             snapshot.sequence = tick;
             snapshot.taken = Some(SystemTime::now());
@@ -51,9 +51,9 @@ impl Sampler {
                 created_after: None,
                 implausible: &mut errors.implausible,
             };
-            probe.publish(&mut snapshot.node, features, buffer, &mut context);
+            probe.publish(&mut snapshot.node, features, &mut buffers.text, &mut context);
             describe(tree, errors, &mut snapshot.sampler);
-            probe.publish_own_cost(&mut snapshot.sampler, buffer);
+            probe.publish_own_cost(&mut snapshot.sampler, &mut buffers.text);
             snapshot.sampler.task_scan_ns = u64::try_from(scan.time.as_nanos()).ok();
             snapshot.sampler.task_scan_threads = Some(scan.threads);
         });
