@@ -28,23 +28,30 @@ struct Block {
     slots: u32,
     windows: u16,
     throttled_windows: u16,
+    /// `None` while all are 0: nothing ran.
+    counts: Option<Box<BlockCounts>>,
+}
+
+/// Results of a block by candidate.
+#[derive(Debug, Clone)]
+struct BlockCounts {
     periods: [u16; CANDIDATES],
     throttled: [u16; CANDIDATES],
     /// Only for limits: bursts are advised by the estimate alone.
     throttled_at_most: [u16; LIMITS_CORES.len()],
 }
 
+impl BlockCounts {
+    const ZERO: Self = Self {
+        periods: [0; CANDIDATES],
+        throttled: [0; CANDIDATES],
+        throttled_at_most: [0; LIMITS_CORES.len()],
+    };
+}
+
 impl Block {
     const fn new() -> Self {
-        Self {
-            length_ns: 0,
-            slots: 0,
-            windows: 0,
-            throttled_windows: 0,
-            periods: [0; CANDIDATES],
-            throttled: [0; CANDIDATES],
-            throttled_at_most: [0; LIMITS_CORES.len()],
-        }
+        Self { length_ns: 0, slots: 0, windows: 0, throttled_windows: 0, counts: None }
     }
 
     /// Whether the next window, of `slots` periods, must begin another block.
@@ -55,21 +62,26 @@ impl Block {
     }
 
     fn add(&mut self, at: usize, count: Count) {
+        if count == Count::default() {
+            return;
+        }
+        let counts = self.counts.get_or_insert_with(|| Box::new(BlockCounts::ZERO));
         let add = |sum: &mut u16, more: u32| {
             *sum = sum.saturating_add(u16::try_from(more).unwrap_or(u16::MAX));
         };
-        add(&mut self.periods[at], count.periods);
-        add(&mut self.throttled[at], count.throttled);
-        if let Some(sum) = self.throttled_at_most.get_mut(at) {
+        add(&mut counts.periods[at], count.periods);
+        add(&mut counts.throttled[at], count.throttled);
+        if let Some(sum) = counts.throttled_at_most.get_mut(at) {
             add(sum, count.throttled_at_most);
         }
     }
 
     fn count(&self, at: usize) -> Count {
+        let Some(counts) = self.counts.as_deref() else { return Count::default() };
         Count {
-            periods: self.periods[at].into(),
-            throttled: self.throttled[at].into(),
-            throttled_at_most: self.throttled_at_most.get(at).copied().unwrap_or(0).into(),
+            periods: counts.periods[at].into(),
+            throttled: counts.throttled[at].into(),
+            throttled_at_most: counts.throttled_at_most.get(at).copied().unwrap_or(0).into(),
         }
     }
 }
@@ -207,7 +219,10 @@ impl History {
     /// Bytes of a full history.
     #[must_use]
     pub const fn bytes_when_full() -> usize {
-        size_of::<Self>() + BLOCKS * size_of::<Block>() + Usage::BYTES + UsageTraces::BYTES
+        size_of::<Self>()
+            + BLOCKS * (size_of::<Block>() + size_of::<BlockCounts>())
+            + Usage::BYTES
+            + UsageTraces::BYTES
     }
 
     fn count(&self, at: usize) -> Count {
@@ -241,8 +256,8 @@ impl History {
         self.limit_cores = limit_cores;
         self.is_idle = false;
         for at in LIMITS_CORES.len()..CANDIDATES {
-            for block in &mut self.blocks {
-                (block.periods[at], block.throttled[at]) = (0, 0);
+            for counts in self.blocks.iter_mut().filter_map(|block| block.counts.as_deref_mut()) {
+                (counts.periods[at], counts.throttled[at]) = (0, 0);
             }
             self.states[at] = Replay::default();
         }
@@ -264,5 +279,38 @@ impl Candidates {
     /// Whether the current limit was at most the candidate at this index.
     fn was_enough(self, at: usize) -> bool {
         self.0.zip(LIMITS_CORES.get(at)).is_some_and(|(in_force, &limit)| limit >= in_force)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_without_work_takes_little_memory() {
+        let idle = Window {
+            used_ns: 0,
+            lost_ns: 0,
+            throttled_ns: 0,
+            periods: Some(0),
+            throttled_periods: Some(0),
+            period_ns: DEFAULT_PERIOD_NS,
+            length_ns: 1_000_000_000,
+        };
+        let bytes = |history: &History| {
+            let counts = history.blocks.iter().filter_map(|block| block.counts.as_deref());
+            size_of_val(history)
+                + history.blocks.capacity() * size_of::<Block>()
+                + counts.map(size_of_val).sum::<usize>()
+                + history.usage.bytes()
+        };
+        let mut history = History::default();
+        (0..86_400).for_each(|_| history.push(&idle, Some(0.2)));
+        assert_eq!(history.watched_seconds(), 86_400);
+        assert!(bytes(&history) < 3000, "{}", bytes(&history));
+        let busy = Window { used_ns: 15_000_000, periods: Some(10), ..idle };
+        (0..86_400).for_each(|_| history.push(&busy, Some(0.2)));
+        let most = History::bytes_when_full() - UsageTraces::BYTES;
+        assert!(bytes(&history) > most - 500 && bytes(&history) <= most, "{}", bytes(&history));
     }
 }

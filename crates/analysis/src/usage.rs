@@ -11,12 +11,32 @@ const HOUR_SECONDS: u64 = 3600;
 #[derive(Debug, Clone)]
 struct Hour {
     seconds: u64,
-    buckets: [u16; USE_BUCKETS],
+    /// Of the lowest bucket.
+    lowest: u16,
+    /// Of the other buckets; `None` while all are 0: nothing ran.
+    others: Option<Box<[u16; USE_BUCKETS - 1]>>,
 }
 
 impl Hour {
     const fn new() -> Self {
-        Self { seconds: 0, buckets: [0; USE_BUCKETS] }
+        Self { seconds: 0, lowest: 0, others: None }
+    }
+
+    fn add(&mut self, bucket: usize, seconds: u16) {
+        self.seconds += u64::from(seconds);
+        match bucket.checked_sub(1) {
+            None => self.lowest += seconds,
+            Some(other) => {
+                self.others.get_or_insert_with(|| Box::new([0; USE_BUCKETS - 1]))[other] += seconds;
+            }
+        }
+    }
+
+    fn in_bucket(&self, bucket: usize) -> u16 {
+        match bucket.checked_sub(1) {
+            None => self.lowest,
+            Some(other) => self.others.as_deref().map_or(0, |others| others[other]),
+        }
     }
 }
 
@@ -45,9 +65,7 @@ impl Usage {
         let cores = wanted_ns as f64 / window.length_ns.max(1) as f64;
         let seconds =
             (window.length_ns as f64 / 1e9).round().clamp(1.0, HOUR_SECONDS as f64) as u16;
-        let hour = &mut self.hours[self.newest];
-        hour.seconds += u64::from(seconds);
-        hour.buckets[use_bucket(cores)] += seconds;
+        self.hours[self.newest].add(use_bucket(cores), seconds);
     }
 
     /// Seconds behind the figures.
@@ -62,14 +80,22 @@ impl Usage {
         let wanted = (self.seconds() as f64 * share).ceil() as u64;
         let mut seen = 0;
         let bucket = (0..USE_BUCKETS).find(|&at| {
-            seen += self.hours.iter().map(|hour| u64::from(hour.buckets[at])).sum::<u64>();
+            seen += self.hours.iter().map(|hour| u64::from(hour.in_bucket(at))).sum::<u64>();
             seen >= wanted && seen > 0
         });
         bucket.map(use_bound)
     }
 
     /// Heap bytes once a day is full.
-    pub(crate) const BYTES: usize = HOURS * size_of::<Hour>();
+    pub(crate) const BYTES: usize =
+        HOURS * (size_of::<Hour>() + size_of::<[u16; USE_BUCKETS - 1]>());
+
+    /// Heap bytes in use.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        let others = self.hours.iter().filter_map(|hour| hour.others.as_deref());
+        self.hours.capacity() * size_of::<Hour>() + others.map(size_of_val).sum::<usize>()
+    }
 
     fn begin_hour(&mut self) {
         if self.hours.len() < HOURS {
