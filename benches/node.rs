@@ -1,16 +1,20 @@
-//! Cost of the agent on a full node: 250 pods of two containers on real cgroups, all with quotas as
-//! the kubelet sets them, one sample per second, advice on, trace off. Needs root and writable
-//! cgroups.
+//! Cost of the agent on a full node: pods of two containers on real cgroups, all with quotas as the
+//! kubelet sets them, one sample per second, advice on. Needs root and writable cgroups.
 //!
-//! Cases of 60 seconds each. Each starts 75 seconds after the agent, when the threads of every
-//! container have been scanned:
-//! - `still`: nothing runs in the containers (target: 0.5 % of a core);
-//! - `light`: each container's process runs for 50 µs twice per second.
+//! Each case is a number of pods (110, 250, 500), a load, and the trace on or off:
+//! - `asleep`: nothing runs in the containers;
+//! - `light`: each container's process runs for 50 µs twice per second;
+//! - `busy`: the same ten times per second.
 //!
-//! Printed: the CPU time of the agent's own cgroup; for comparison, over the 30 seconds after the
-//! agent's exit, that of a thread which only reads each container's usage once per second
-//! (`cpuacct.usage`; `cpu.stat` on v2) through open descriptors; the ratio of the two; the resident
-//! memory; and the memory charged to the agent's cgroup, kernel memory included.
+//! Without arguments, all cases. With arguments, those that they select, for example
+//! `cargo bench --bench node -- 500 asleep traced`.
+//!
+//! A case measures 60 seconds, from 75 seconds after the agent's start, when the threads of every
+//! container have been scanned and the files of idle ones closed. It prints the CPU time of the
+//! agent's own cgroup; for comparison, over 15 seconds after the agent's exit, that of a thread
+//! which only reads each container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2)
+//! through open descriptors; the agent's anonymous and file memory; the kernel memory charged to
+//! its cgroup; and its open descriptors.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -26,61 +30,114 @@ use std::time::{Duration, Instant};
 use cgroupfs::KeptFile;
 use support::{Cgroup, Qos, RealTree};
 
-const PODS: usize = 250;
 const SETTLE: Duration = Duration::from_secs(75);
 const MEASURED: Duration = Duration::from_secs(60);
-const BARE: Duration = Duration::from_secs(30);
+const BARE: Duration = Duration::from_secs(15);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Argument that makes this bench run as a container's process.
-const LIGHT: &str = "run-lightly";
+/// Argument that makes this bench run as a container's process, followed by its runs per second.
+const RUN: &str = "run";
 
-fn main() {
-    if std::env::args().any(|argument| argument == LIGHT) {
-        run_lightly();
-    }
-    measure("still", || {
-        let mut sleep = Command::new("sleep");
-        sleep.arg("infinity");
-        sleep
-    });
-    measure("light", || {
-        let mut light = Command::new(std::env::current_exe().unwrap());
-        light.arg(LIGHT);
-        light
-    });
+const PODS: [usize; 3] = [110, 250, 500];
+
+/// Loads, and how often each container's process runs per second.
+const LOADS: [(&str, u32); 3] = [("asleep", 0), ("light", 2), ("busy", 10)];
+
+const TRACES: [&str; 2] = ["untraced", "traced"];
+
+struct Case {
+    pods: usize,
+    load: &'static str,
+    runs_per_second: u32,
+    trace: &'static str,
 }
 
-fn run_lightly() -> ! {
+fn main() {
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    if let [run, per_second] = &arguments[..]
+        && run == RUN
+    {
+        run_lightly(per_second.parse().unwrap());
+    }
+    println!(
+        "| pods | load | trace | mcores | bare preads | anonymous MiB | file MiB | kernel MiB | descriptors |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    cases(&arguments).iter().for_each(measure);
+}
+
+/// The cases that the arguments select: of each property, those that are named, or all.
+fn cases(arguments: &[String]) -> Vec<Case> {
+    let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let selected = |name: &str, all: &[&str]| is_named(name) || !all.iter().any(|n| is_named(n));
+    let pods = PODS.map(|pods| pods.to_string());
+    let (pods, loads) = (pods.each_ref().map(String::as_str), LOADS.map(|(load, _)| load));
+    let mut cases = Vec::new();
+    for number in pods.iter().filter(|number| selected(number, &pods)) {
+        for (load, runs_per_second) in LOADS.iter().filter(|(load, _)| selected(load, &loads)) {
+            for trace in TRACES.iter().filter(|trace| selected(trace, &TRACES)) {
+                let pods = number.parse().unwrap();
+                cases.push(Case { pods, load, runs_per_second: *runs_per_second, trace });
+            }
+        }
+    }
+    cases
+}
+
+fn run_lightly(per_second: u32) -> ! {
     loop {
-        std::thread::sleep(SECOND / 2);
+        std::thread::sleep(SECOND / per_second);
         testkit::load::use_cpu(Duration::from_micros(50));
     }
 }
 
-fn measure(name: &str, program: impl Fn() -> Command) {
+fn measure(case: &Case) {
     let tree = RealTree::new();
-    let containers: Vec<Cgroup> = (0..PODS).flat_map(|pod| containers(&tree, pod)).collect();
+    let containers: Vec<Cgroup> = (0..case.pods).flat_map(|pod| containers(&tree, pod)).collect();
     let _processes: Vec<Process> =
-        containers.iter().map(|container| Process::start(container, &program())).collect();
+        containers.iter().map(|container| Process::start(container, &case.program())).collect();
     let own = tree.kubepods().child("agent");
-    let mut command = Command::new(support::binary());
-    command.args(["run", "--listen=127.0.0.1:0", "--pod-source=none", "--sched-trace=off"]);
-    command.arg(format!("--kubepods={}", tree.kubepods().path().display()));
-    let agent = Process::start(&own, &command);
+    let agent = Process::start(&own, &case.agent(&tree));
     std::thread::sleep(SETTLE);
     let (before, began) = (own.usage_ns(), Instant::now());
     std::thread::sleep(MEASURED);
-    let agent_share = (own.usage_ns() - before) as f64 / began.elapsed().as_nanos() as f64;
-    let (resident, charged) = (agent.resident_mib(), charged_mib(&own));
+    let used = mcores(own.usage_ns() - before, began.elapsed());
+    let (anonymous, file) = (agent.status_mib("RssAnon:"), agent.status_mib("RssFile:"));
+    let (kernel, descriptors) = (kernel_mib(&own), agent.descriptors());
     drop(agent);
-    let bare_share = bare_share(&containers);
+    let bare = bare_mcores(&containers);
     println!(
-        "{name}: {:.2} % of a core, bare reads {:.2} %, agent / bare {:.2}; {resident:.1} MiB resident, {charged:.1} MiB charged",
-        agent_share * 100.0,
-        bare_share * 100.0,
-        agent_share / bare_share,
+        "| {} | {} | {} | {used:.1} | {bare:.1} | {anonymous:.1} | {file:.1} | {kernel:.1} | {descriptors} |",
+        case.pods, case.load, case.trace,
     );
+}
+
+fn mcores(cpu_ns: u64, elapsed: Duration) -> f64 {
+    cpu_ns as f64 / elapsed.as_nanos() as f64 * 1000.0
+}
+
+impl Case {
+    /// The program of a container.
+    fn program(&self) -> Command {
+        if self.runs_per_second == 0 {
+            let mut sleep = Command::new("sleep");
+            sleep.arg("infinity");
+            return sleep;
+        }
+        let mut run = Command::new(std::env::current_exe().unwrap());
+        run.args([RUN, &self.runs_per_second.to_string()]);
+        run
+    }
+
+    fn agent(&self, tree: &RealTree) -> Command {
+        let trace = if self.trace == "traced" { "on" } else { "off" };
+        let mut command = Command::new(support::binary());
+        command.args(["run", "--listen=127.0.0.1:0", "--pod-source=none"]);
+        command.arg(format!("--sched-trace={trace}"));
+        command.arg(format!("--kubepods={}", tree.kubepods().path().display()));
+        command
+    }
 }
 
 fn containers(tree: &RealTree, pod: usize) -> [Cgroup; 2] {
@@ -109,10 +166,15 @@ impl Process {
         Self(command.spawn().unwrap())
     }
 
-    fn resident_mib(&self) -> f64 {
+    /// A size from `/proc/PID/status`.
+    fn status_mib(&self, name: &str) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.0.id())).unwrap().count()
     }
 }
 
@@ -123,15 +185,19 @@ impl Drop for Process {
     }
 }
 
-fn charged_mib(cgroup: &Cgroup) -> f64 {
+/// Kernel memory charged to a cgroup.
+fn kernel_mib(cgroup: &Cgroup) -> f64 {
     let directory = cgroup.dir("memory");
-    let read = |file| fs::read_to_string(directory.join(file)).ok();
-    let text = read("memory.usage_in_bytes").or_else(|| read("memory.current")).unwrap();
-    text.trim().parse::<f64>().unwrap() / f64::from(1 << 20)
+    let v1 = fs::read_to_string(directory.join("memory.kmem.usage_in_bytes")).ok();
+    let v2 = || {
+        let stat = fs::read_to_string(directory.join("memory.stat")).unwrap();
+        stat.lines().find_map(|line| line.strip_prefix("kernel ")).unwrap().to_owned()
+    };
+    v1.unwrap_or_else(v2).trim().parse::<f64>().unwrap() / f64::from(1 << 20)
 }
 
-/// Share of a core that it takes to read each container's usage once per second.
-fn bare_share(containers: &[Cgroup]) -> f64 {
+/// CPU time that it takes to read each container's usage once per second.
+fn bare_mcores(containers: &[Cgroup]) -> f64 {
     let files: Vec<_> = containers.iter().map(usage_file).collect();
     let mut buffer = Vec::new();
     let mut read_all =
@@ -142,7 +208,7 @@ fn bare_share(containers: &[Cgroup]) -> f64 {
         std::thread::sleep(SECOND);
         read_all();
     }
-    (thread_cpu_ns() - before) as f64 / began.elapsed().as_nanos() as f64
+    mcores(thread_cpu_ns() - before, began.elapsed())
 }
 
 fn usage_file(container: &Cgroup) -> KeptFile {
