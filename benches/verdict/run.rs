@@ -138,7 +138,12 @@ impl Node {
         }
         let truth = Truth::of(alone, together, &without);
         if truth.is_disturbed {
-            return Err(Ended::Disturbed("the control cures".to_owned()));
+            let controls = without.iter().filter(|(of, _)| matches!(of, Removal::Control(_)));
+            let ms: Vec<f64> = controls.map(|(_, latency)| latency.mean_ms).collect();
+            let (alone, together) = (alone.mean_ms, together.mean_ms);
+            return Err(Ended::Disturbed(format!(
+                "mean alone {alone:.1} ms, with all {together:.1} ms, without the control {ms:.1?} ms"
+            )));
         }
         let wrong_seconds = self.wrong_seconds(&namespace, &truth);
         let said = Said::of(&said, &namespace);

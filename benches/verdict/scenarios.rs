@@ -35,7 +35,7 @@ pub(crate) fn all() -> Vec<Scenario> {
 fn by_neighbors() -> Vec<Scenario> {
     let report = |load| suspect("report", 500, load);
     let cart = suspect("shop", 200, periodic(1, 30 * MS, 500 * MS)).limited(200);
-    let nightly = suspect("nightly", 100, periodic(1, 8 * MS, 501 * MS)).replicas(40);
+    let nightly = suspect("nightly", 100, periodic(1, 5 * MS, 501 * MS)).replicas(40);
     let best_effort = web(2).best_effort();
     vec![
         scenario("one spinner", "report", [web(10), report(SPIN)]),
