@@ -10,11 +10,11 @@ use super::server::{Pace, Prometheus};
 use crate::deploy::read;
 use crate::support::eventually;
 
-const PAGE: &str = include_str!("../../../../crates/metrics/tests/golden/maximal.txt");
+pub(super) const PAGE: &str = include_str!("../../../../crates/metrics/tests/golden/maximal.txt");
 const USAGE: &str = "cpuwarden_container_cpu_usage_seconds_total";
 
-/// Serves the agent's page to every request until the test ends.
-fn serve_page() -> SocketAddr {
+/// Serves a page to every request until the test ends.
+pub(super) fn serve(page: impl Fn() -> String + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -24,11 +24,12 @@ fn serve_page() -> SocketAddr {
             while !request.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
                 request.push(byte[0]);
             }
+            let page = page();
             let head = format!(
                 "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}",
-                PAGE.len()
+                page.len()
             );
-            let _ = write!(stream, "{head}\r\n\r\n{PAGE}");
+            let _ = write!(stream, "{head}\r\n\r\n{page}");
         }
     });
     address
@@ -37,7 +38,7 @@ fn serve_page() -> SocketAddr {
 /// A Prometheus that scrapes the page like three PodMonitors that override `honorLabels`: a job and
 /// a `cluster` for each of these relabelings.
 fn overridden(jobs: &[(&str, Value)]) -> Prometheus {
-    let address = serve_page();
+    let address = serve(|| PAGE.to_owned());
     let job = |(name, relabelings): &(&str, Value)| {
         format!(
             "  - job_name: {name}
