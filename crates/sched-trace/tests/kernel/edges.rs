@@ -1,4 +1,5 @@
-//! The edges of a measuring session: the waits in progress when it begins and when it ends.
+//! The edges of a measuring session: the waits in progress when it begins and when it ends. For this
+//! machine only: in the node it takes most of a minute to replace a trace beside a starving thread.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ impl Starving {
 }
 
 #[test]
-fn kernel_waits_count_from_the_start_of_the_trace() {
+fn waits_count_from_the_start_of_the_trace() {
     let mut lab = Lab::with_budget(1.0);
     let starving = Starving::new(&mut lab);
     // The kernel may let the victim run just before.
@@ -78,7 +79,7 @@ fn kernel_waits_count_from_the_start_of_the_trace() {
 }
 
 #[test]
-fn kernel_waits_in_progress_count_before_the_trace_is_detached() {
+fn waits_in_progress_count_before_the_trace_is_detached() {
     let mut lab = Lab::with_budget(1.0);
     let starving = Starving::new(&mut lab);
     starving.go();
@@ -112,7 +113,7 @@ fn until_detached(lab: &mut Lab, starving: &Starving) -> (Duration, Duration) {
 
 /// The first poll reads what the program counted until then, not until the poll before.
 #[test]
-fn kernel_a_poll_shows_the_waits_in_progress() {
+fn a_poll_shows_the_waits_in_progress() {
     let mut lab = Lab::with_budget(1.0);
     let starving = Starving::new(&mut lab);
     starving.go();
