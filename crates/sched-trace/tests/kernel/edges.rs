@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use snapshot::TraceMode;
 
-use crate::lab::{Container, Lab, last_cpu};
+use crate::lab::{Container, Lab, TIMEOUT, last_cpu};
 use crate::workload::burst;
 
 /// A thread that starves beside a rival, and one that makes their CPU switch every millisecond.
@@ -51,6 +51,20 @@ impl Starving {
             waits.neighbor_ns + waits.system_ns + waits.self_ns + waits.unattributed_ns
         });
         Duration::from_nanos(sum)
+    }
+
+    /// Polls until something is counted: the trace begins on a CPU with its first switch.
+    fn until_counted(&self, lab: &mut Lab, now: Instant) -> Duration {
+        let began = Instant::now();
+        loop {
+            lab.poll_at(now, &[]);
+            let counted = self.counted(lab);
+            if counted > Duration::ZERO {
+                return counted;
+            }
+            assert!(began.elapsed() < TIMEOUT, "the victim does not wait");
+            sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -96,6 +110,7 @@ fn waits_in_progress_count_before_the_trace_is_detached() {
 /// The victim's wait until the trace is detached, and what was counted of it.
 fn until_detached(lab: &mut Lab, starving: &Starving) -> (Duration, Duration) {
     lab.restart_trace(1e-12);
+    let before = starving.until_counted(lab, Instant::now());
     let (began, before_ns) = (Instant::now(), starving.victim.run_ns());
     let mut waited = Duration::ZERO;
     // Patience is a matter of the clock that poll is given.
@@ -108,7 +123,7 @@ fn until_detached(lab: &mut Lab, starving: &Starving) -> (Duration, Duration) {
         lab.poll_at(began + Duration::from_secs(second), &[]);
     }
     assert_eq!(lab.trace().report().mode, TraceMode::Detached);
-    (waited, starving.counted(lab))
+    (waited, starving.counted(lab) - before)
 }
 
 /// The first poll reads what the program counted until then, not until the poll before.
@@ -118,12 +133,13 @@ fn a_poll_shows_the_waits_in_progress() {
     let starving = Starving::new(&mut lab);
     starving.go();
     lab.restart_trace(1.0);
+    let before = starving.until_counted(&mut lab, Instant::now());
     let (began, before_ns) = (Instant::now(), starving.victim.run_ns());
     sleep(Duration::from_millis(300));
     let ran = Duration::from_nanos(starving.victim.run_ns() - before_ns);
     let waited = began.elapsed().saturating_sub(ran);
     lab.poll(&[]);
-    let counted = starving.counted(&mut lab);
+    let counted = starving.counted(&mut lab) - before;
     starving.stop();
     println!("waited {waited:?}, counted {counted:?}");
     // The run queue's clock is as old as its last tick.
