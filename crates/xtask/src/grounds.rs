@@ -54,8 +54,11 @@ pub const KERNEL_TESTS: &[KernelTests] = &[
     tests("kernel::burst::observing_", ONLY_61, "writes nothing"),
     tests("kernel::condition::", ONLY_61, "a rule of the agent, over a minute"),
     tests("kernel::contention::", ONLY_61, "a rule of the agent, over a minute"),
-    tests("kernel::crash_loop::", ONLY_HOST, "v1 has other files and orders of writes"),
-    tests("kernel::crash_loop::fifty_", &[], "only with `--all`: as `six_`, for longer"),
+    tests(
+        "kernel::crash_loop::",
+        &[],
+        "only with `--all`: the crash tests of pinning and yielding together, for a minute",
+    ),
     tests("kernel::created::", ONLY_61, "the runtime's report, not the kernel"),
     tests("kernel::demo::", HOST_AND_61, "creates cgroups itself, in each hierarchy of v1"),
     tests("kernel::doctor::", EVERYWHERE, "reports features of the kernel"),
