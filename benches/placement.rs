@@ -119,7 +119,8 @@ fn pod(n: usize) -> Pod {
         namespace: "default".into(),
         labels: [(QOS_CLASS_LABEL.to_owned(), qos.to_owned())].into(),
         resource_spec: Some(SPECS[n % SPECS.len()].to_owned()),
-        request_millis: Some(2000),
+        // What the shared pods request stays in the shared pool.
+        request_millis: Some(if n < EXCLUSIVE { 2000 } else { 250 }),
         limit_millis: Some(2000),
         arrival: n as u64,
         ..Pod::default()
