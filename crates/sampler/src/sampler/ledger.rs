@@ -30,6 +30,16 @@ impl Ledger {
         }
     }
 
+    /// Copies the settings of a container that was not read, unless its series has them.
+    pub(super) fn count_unread(&mut self, cgroup: &SampledCgroup) {
+        let Some(series) = cgroup.series else { return };
+        let row = self.containers.get(series).row();
+        let is_same = row.cgroup.as_ref().is_some_and(|path| Arc::ptr_eq(path, &cgroup.relative));
+        if !is_same || row.kernel.usage_ns != cgroup.last_usage().usage_ns {
+            self.count_container(cgroup, &Deltas::default());
+        }
+    }
+
     /// Adds the increments of a pod's own counters to its series, if it has one.
     pub(super) fn count_pod(&mut self, cgroup: &SampledCgroup, deltas: &Deltas) {
         if let Some(series) = cgroup.series {

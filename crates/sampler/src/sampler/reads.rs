@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Sampler;
 use super::lookup::Awaited;
-use crate::cgroup::{CgroupId, Deltas, SampledKind};
+use crate::cgroup::{CgroupId, SampledKind};
 use crate::counter::Context;
 use crate::files::{CgroupDir, ReadBuffers, ReadErrors};
 use crate::plan::{Clock, Occasion, ReadPlan, read_plan};
@@ -107,7 +107,7 @@ impl Sampler {
             self.read_as(id, &plan, now);
             return self.plan(id, Occasion::Tick, now);
         }
-        self.ledger.count_container(&self.tree.cgroups[id], &Deltas::default());
+        self.ledger.count_unread(&self.tree.cgroups[id]);
         plan
     }
 
