@@ -214,13 +214,14 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
     // Reach a steady state: new cgroups are read more often, every slow file has been read once,
     // the threads of running containers have been scanned, which a tick does for only a few of
     // them, and idle cgroups have been idle for a while.
+    let wake = || residents.iter().for_each(Residents::wake);
     let mut now = Instant::now();
     for _ in 0..if is_running { 200 } else { 20 } {
+        wake();
         sampler.tick(now);
         now += Duration::from_secs(1);
     }
     let each = resident_bytes().saturating_sub(before) / containers as u64;
-    let wake = || residents.iter().for_each(Residents::wake);
     let bare_containers = containers.min(BARE_CONTAINERS);
     let files = Bare::open(hierarchy, &tree, bare_containers);
     let mut buffer = vec![0; 16 * 1024];
