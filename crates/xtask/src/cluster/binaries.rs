@@ -31,22 +31,26 @@ import (
 func main() { etcdmain.Main(os.Args) }
 ";
 
+fn kubernetes_name(release: Release) -> String {
+    format!("kubernetes-{release}")
+}
+
+/// Whether Kubernetes' programs, which take longest to build, are in the cache.
+pub(super) fn are_cached(release: Release) -> bool {
+    cache::has(&kubernetes_name(release))
+}
+
 /// Directory with etcd and Kubernetes' programs.
 pub(super) fn kubernetes(release: &Release) -> Result<PathBuf, ClusterError> {
-    cache::entry(
-        &format!("kubernetes-{release}"),
-        &KUBERNETES_COMMANDS.join(" "),
-        |output, scratch| {
-            let go = GoModule::new(scratch, "kubernetes")?;
-            let upstream = go.download("k8s.io/kubernetes", &release.module_version())?;
-            go.write("go.mod", &kubernetes_module(*release, &upstream))?;
-            go.write("etcd/main.go", ETCD_MAIN)?;
-            let mut packages = vec!["./etcd".to_owned()];
-            packages
-                .extend(KUBERNETES_COMMANDS.map(|name| format!("k8s.io/kubernetes/cmd/{name}")));
-            go.build(output, &version_flags(*release), &packages)
-        },
-    )
+    cache::entry(&kubernetes_name(*release), &KUBERNETES_COMMANDS.join(" "), |output, scratch| {
+        let go = GoModule::new(scratch, "kubernetes")?;
+        let upstream = go.download("k8s.io/kubernetes", &release.module_version())?;
+        go.write("go.mod", &kubernetes_module(*release, &upstream))?;
+        go.write("etcd/main.go", ETCD_MAIN)?;
+        let mut packages = vec!["./etcd".to_owned()];
+        packages.extend(KUBERNETES_COMMANDS.map(|name| format!("k8s.io/kubernetes/cmd/{name}")));
+        go.build(output, &version_flags(*release), &packages)
+    })
 }
 
 /// Directory with containerd, its shim, ctr, runc and the CNI plugins.

@@ -15,6 +15,11 @@ pub(super) fn directory() -> Result<PathBuf, ClusterError> {
     })
 }
 
+/// Whether the entry `name` of the cache is there, in whatever version.
+pub(super) fn has(name: &str) -> bool {
+    directory().is_ok_and(|directory| directory.join(format!("{name}.version")).exists())
+}
+
 fn choose(cache_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let cache_home = cache_home.and_then(absolute);

@@ -106,6 +106,12 @@ pub fn build(options: &Options) -> Result<(), ClusterError> {
     prepare(options).map(drop)
 }
 
+/// Whether a cluster of this release was built on this machine before.
+#[must_use]
+pub fn was_built(release: Release) -> bool {
+    binaries::are_cached(release)
+}
+
 /// As [`build`]. Returns the program with the install tests, which also makes the certificates.
 fn prepare(options: &Options) -> Result<PathBuf, ClusterError> {
     check_prerequisites()?;

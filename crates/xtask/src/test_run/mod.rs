@@ -19,6 +19,7 @@ use std::process::{Command, ExitStatus};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
+use crate::cluster::{self, Release};
 use crate::deny::DenyError;
 use crate::prerequisites::{self, Missing, Task};
 use crate::process::{self, CommandError};
@@ -121,8 +122,10 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
         let lints = wants(Step::Lints).then(|| scope.spawn(move || lints::run(next_to)));
         let summary = test(&plan, next_to);
         let lints = lints.map(join);
+        let cluster = options.all.then(|| timed("cluster", test_cluster));
         println!("\n{}{}", times::slowest(&summary), summary.describe());
         lints.transpose()?;
+        cluster.transpose()?;
         if summary.is_success() { Ok(()) } else { Err(TestRunError::Tests) }
     })
 }
@@ -141,6 +144,18 @@ fn test(plan: &Plan, nodes: Priority) -> Summary {
         sum.add(join(nodes));
     });
     sum
+}
+
+/// The install tests, in a process of its own because it leaves this one's namespaces. A cluster
+/// takes half an hour to build, so that they run only where one was built before.
+fn test_cluster() -> Result<(), TestRunError> {
+    let release = Release::NEWEST;
+    if !cluster::was_built(release) {
+        eprintln!("install tests not run: `cargo xtask cluster build --kubernetes newest` first");
+        return Ok(());
+    }
+    let arguments = ["xtask", "cluster", "test", "--kubernetes", "newest"];
+    Ok(process::run(cargo().args(arguments))?)
 }
 
 fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
