@@ -14,8 +14,10 @@ const ONE: f64 = 0.5;
 const ONE_CONSUMER: f64 = 0.6;
 /// Maximum share of time without a known cause.
 const UNATTRIBUTED: f64 = 0.25;
-/// Number of culprits that are named if there are several.
+/// Maximum number of culprits that are named if there are several, and the minimum share of each but
+/// the first.
 const NAMED: usize = 3;
+const LEAST_NAMED: f64 = 0.1;
 /// Use above this multiple of the request is beyond it.
 const BEYOND: f64 = 1.1;
 /// Cores that make no difference to a request.
@@ -68,8 +70,17 @@ pub(super) fn of_others<'a>(parts: impl Iterator<Item = (f64, &'a [Part])>) -> C
         .filter(|(_, sum)| sum.time >= ONE * total && sum.alone >= ONE * sum.time);
     let (kind, named) =
         if first.is_some() { (CauseKind::One, 1) } else { (CauseKind::Several, NAMED) };
-    let culprits = known.take(named).map(|(who, sum)| culprit(who, sum, total)).collect();
-    Cause { reason, kind, culprits }
+    Cause { reason, kind, culprits: named_of(known.take(named), total) }
+}
+
+/// The culprits with enough of the time, the largest first.
+fn named_of<'a, 'b: 'a>(
+    largest: impl Iterator<Item = &'a (&'b Who, Sum)>,
+    total: f64,
+) -> Vec<Culprit> {
+    let culprits = largest.map(|(who, sum)| culprit(who, sum, total)).enumerate();
+    let is_named = |(place, one): &(usize, Culprit)| *place == 0 || one.share >= LEAST_NAMED;
+    culprits.filter(is_named).map(|(_, one)| one).collect()
 }
 
 /// The cause of a delay by a quota that the pod shares: its largest consumer.
@@ -94,7 +105,7 @@ pub(super) fn of_quota<'a>(
             let others = sums.iter().filter(
                 |(who, _)| !matches!(who, Who::Workload(workload) if **workload == *pod.workload),
             );
-            let culprits = others.take(NAMED).map(|(who, sum)| culprit(who, sum, total)).collect();
+            let culprits = named_of(others.take(NAMED), total);
             Cause { reason, kind: CauseKind::Several, culprits }
         }
     }

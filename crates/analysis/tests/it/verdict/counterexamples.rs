@@ -148,6 +148,37 @@ fn cases() -> Vec<Case> {
             ],
         },
         Case {
+            node: "two spinners 60 to 40, and an innocent of 2 %",
+            second: busy(vec![
+                loses(
+                    pod("shop/web", 0.01, 0.1),
+                    &[("batch/a", 0.117), ("batch/b", 0.079), ("shop/cart", 0.004)],
+                ),
+                of_six("batch/a", 1.2, "batch/b"),
+                of_six("batch/b", 0.8, "batch/a"),
+                pod("shop/cart", 0.1, 0.02),
+            ]),
+            expected: &[
+                "shop/web Service neighbor ×3.0 by several: batch/a, batch/b",
+                "batch/b Hungry neighbor ×2.5 by batch/a",
+                "batch/a Hungry neighbor ×1.7 by batch/b",
+            ],
+        },
+        Case {
+            node: "a quota above the pods that two use up, and an innocent",
+            second: busy(vec![
+                PodSecond { throttled_ancestor: 0.3, ..pod("shop/web", 0.1, 0.1) },
+                PodSecond { throttled_ancestor: 0.5, ..spinner("batch/a", 0.5, 0.5) },
+                PodSecond { throttled_ancestor: 0.5, ..spinner("batch/b", 0.5, 0.5) },
+                pod("shop/cart", 0.1, 0.02),
+            ]),
+            expected: &[
+                "shop/web Service ancestor_limit ×4.0 by several: batch/a, batch/b",
+                "batch/a Hungry ancestor_limit ×2.0 by several: batch/b",
+                "batch/b Hungry ancestor_limit ×2.0 by several: batch/a",
+            ],
+        },
+        Case {
             node: "system 55 %, report 30 %, mail 15 %",
             second: busy(vec![
                 loses(pod("shop/web", 0.01, 0.1), &three_lost),
