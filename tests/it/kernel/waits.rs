@@ -75,11 +75,6 @@ fn contention_pressure_is_near_one_for_rivals_and_near_zero_for_a_quota() {
     for cgroup in [&victim, &rival] {
         cgroup.write("cpuset", "cpuset.cpus", "0");
     }
-    let spin = |cgroup: &Cgroup| {
-        let mut shell = cgroup.command("sh");
-        shell.args(["-c", "echo spinning; while :; do :; done"]);
-        Running::start(shell, |line| line == "spinning").0
-    };
     let spinners = [&victim, &rival].map(spin);
     let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
     eventually("half a second of waits", || waited(&agent.metrics(), "neighbor") > 0.5);
@@ -99,14 +94,67 @@ fn contention_pressure_is_near_one_for_rivals_and_near_zero_for_a_quota() {
     let measured = over_seconds(&agent, 8.0);
     let psi = psi_share(&agent);
     drop(spinner);
-    // Host processes on its CPU make it wait too, and leave less of its quota to wait for.
+    // Host processes on its CPU make it wait too.
     let contention = measured.upper - measured.others;
     assert!(contention < 0.1, "throttling is not contention: {measured:?}");
-    let throttled = 0.5 * (1.0 - measured.others);
-    assert!(measured.throttled > throttled, "it waits for its quota: {measured:?}");
+    let page = agent.after_ticks(4);
+    let (throttled, kernel) = (waited(&page, "throttled"), victim.throttled_ns() as f64 / 1e9);
+    assert!(
+        (throttled - kernel).abs() < kernel / 10.0,
+        "one thread that waits for its quota: {throttled} s, by the kernel {kernel} s; {measured:?}"
+    );
     if let Some(psi) = psi {
         assert!(psi > 0.4, "PSI counts throttling: {psi}, {measured:?}");
     }
+}
+
+/// A process of one thread that runs without a pause.
+fn spin(cgroup: &Cgroup) -> Running {
+    let mut shell = cgroup.command("sh");
+    shell.args(["-c", "echo spinning; while :; do :; done"]);
+    Running::start(shell, |line| line == "spinning").0
+}
+
+/// With the lowest weight the victim runs for a slice at most, and then waits for minutes.
+#[test]
+fn a_wait_in_progress_is_in_the_metrics_before_it_ends() {
+    let tree = RealTree::new();
+    let pods = [UID, RIVAL_UID].map(|uid| tree.pod(Qos::Burstable, uid));
+    pods[0].set_weight(2);
+    pods[1].set_highest_weight();
+    let cgroups = [pods[0].child(ID), pods[1].child(RIVAL_ID)];
+    cgroups.iter().for_each(|cgroup| cgroup.write("cpuset", "cpuset.cpus", "0"));
+    let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
+    agent.after_ticks(1);
+    let [victim, rival] = cgroups.each_ref().map(spin);
+    let found = |page: &Exposition| waited(page, "neighbor") + waited(page, "system");
+    // The kernel counts a wait when it ends: while this is the same, it is one wait.
+    let mut counted = schedstat(&victim);
+    let (mut first, mut last) = (agent.metrics(), agent.metrics());
+    eventually("eight ticks in one wait", || {
+        last = agent.metrics();
+        let before = std::mem::replace(&mut counted, schedstat(&victim));
+        if counted != before {
+            first = agent.metrics();
+        }
+        counted == before && last.ticks() >= first.ticks() + 8
+    });
+    let (waited, elapsed) = (found(&last) - found(&first), taken(&last) - taken(&first));
+    assert!(waited > elapsed - 2.0, "{waited} of {elapsed} s, the kernel: {counted:?}");
+
+    // What was counted in progress is not counted again.
+    drop(rival);
+    eventually("the end of the wait", || schedstat(&victim)[1] > counted[1]);
+    let (in_the_end, [_, delay]) = (found(&agent.after_ticks(2)), schedstat(&victim));
+    let delay = delay as f64 / 1e9;
+    assert!((found(&last)..delay * 1.05).contains(&in_the_end), "{in_the_end} s, kernel {delay} s");
+}
+
+/// CPU time, and the time in waits that have ended, nanoseconds.
+fn schedstat(process: &Running) -> [u64; 2] {
+    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", process.pid())).unwrap();
+    let mut numbers = text.split_whitespace().map(|number| number.parse().unwrap());
+    [(); 2].map(|()| numbers.next().unwrap())
 }
 
 /// Shares of the time over some seconds.
@@ -116,7 +164,6 @@ struct Shares {
     upper: f64,
     /// Of the victim's waits for neighbors and for the host.
     others: f64,
-    throttled: f64,
 }
 
 /// PSI of the victim's cgroup, as a share of the time between two reads of the agent. cgroup v1 has
@@ -167,7 +214,6 @@ fn over_seconds(agent: &Agent, seconds: f64) -> Shares {
         lower: (after.0 - before.0) / elapsed,
         upper: (after.1 - before.1) / elapsed,
         others: share("neighbor") + share("system"),
-        throttled: share("throttled"),
     }
 }
 
