@@ -27,11 +27,17 @@ pub(super) struct Cause {
     pub(super) reason: SlowedReason,
     pub(super) kind: CauseKind,
     pub(super) culprits: Vec<Culprit>,
+    /// Whether it is unknown mostly because the hypervisor took CPU time.
+    pub(super) is_stolen: bool,
 }
 
 impl Cause {
+    fn new(reason: SlowedReason, kind: CauseKind, culprits: Vec<Culprit>) -> Self {
+        Self { reason, kind, culprits, is_stolen: false }
+    }
+
     pub(super) fn own(reason: SlowedReason) -> Self {
-        Self { reason, kind: CauseKind::Own, culprits: Vec::new() }
+        Self::new(reason, CauseKind::Own, Vec::new())
     }
 }
 
@@ -55,22 +61,23 @@ pub(super) fn of_others<'a>(parts: impl Iterator<Item = (f64, &'a [Part])>) -> C
     let time = |is_one: fn(&Who) -> bool| {
         sums.iter().filter(|(who, _)| is_one(who)).map(|(_, sum)| sum.time).sum::<f64>()
     };
-    let unattributed = time(|who| *who == Who::Unattributed);
+    let stolen = time(|who| *who == Who::Stolen);
+    let unattributed = time(|who| *who == Who::Unattributed) + stolen;
     let system = time(|who| *who == Who::System);
     if total <= 0.0 || unattributed > UNATTRIBUTED * total {
-        let (reason, kind) = (SlowedReason::Unknown, CauseKind::Unknown);
-        return Cause { reason, kind, culprits: Vec::new() };
+        let unknown = Cause::new(SlowedReason::Unknown, CauseKind::Unknown, Vec::new());
+        return Cause { is_stolen: stolen > unattributed / 2.0, ..unknown };
     }
     let is_neighbor = total - unattributed - system >= system;
     let reason = if is_neighbor { SlowedReason::Neighbor } else { SlowedReason::System };
-    let known = sums.iter().filter(|(who, _)| **who != Who::Unattributed);
+    let known = sums.iter().filter(|(who, _)| !matches!(who, Who::Unattributed | Who::Stolen));
     let first = known
         .clone()
         .next()
         .filter(|(_, sum)| sum.time >= ONE * total && sum.alone >= ONE * sum.time);
     let (kind, named) =
         if first.is_some() { (CauseKind::One, 1) } else { (CauseKind::Several, NAMED) };
-    Cause { reason, kind, culprits: named_of(known.take(named), total) }
+    Cause::new(reason, kind, named_of(known.take(named), total))
 }
 
 /// The culprits with enough of the time, the largest first.
@@ -99,14 +106,14 @@ pub(super) fn of_quota<'a>(
         true if is_itself => Cause::own(reason),
         true => {
             let culprits = vec![culprit(who, first, total)];
-            Cause { reason, kind: CauseKind::One, culprits }
+            Cause::new(reason, CauseKind::One, culprits)
         }
         false => {
             let others = sums.iter().filter(
                 |(who, _)| !matches!(who, Who::Workload(workload) if **workload == *pod.workload),
             );
             let culprits = named_of(others.take(NAMED), total);
-            Cause { reason, kind: CauseKind::Several, culprits }
+            Cause::new(reason, CauseKind::Several, culprits)
         }
     }
 }
@@ -141,7 +148,7 @@ fn culprit(who: &Who, sum: &Sum, total: f64) -> Culprit {
     let (namespace, kind, name) = match who {
         Who::Workload(workload) => (&*workload.namespace, &*workload.kind, &*workload.name),
         Who::Container(name) => ("", "Container", &**name),
-        Who::System | Who::Unattributed => (Culprit::SYSTEM, "", ""),
+        Who::System | Who::Stolen | Who::Unattributed => (Culprit::SYSTEM, "", ""),
     };
     let used_cores = if sum.seconds > 0.0 { sum.used / sum.seconds } else { 0.0 };
     Culprit {

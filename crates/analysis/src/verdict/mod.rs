@@ -50,6 +50,8 @@ pub struct Second {
     pub seconds: f64,
     /// CPU that nothing used, core-seconds.
     pub idle: f64,
+    /// Share of the time in which CPUs were not idle that the hypervisor took, 0 to 1.
+    pub stolen: f64,
     /// Whether waits are traced all the time.
     pub is_traced: bool,
     /// The live pods.

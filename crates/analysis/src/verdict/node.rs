@@ -15,6 +15,8 @@ pub(super) enum Who {
     /// A container of the victim's own pod.
     Container(Arc<str>),
     System,
+    /// A thread from which the hypervisor took the CPU.
+    Stolen,
     Unattributed,
 }
 
@@ -66,6 +68,7 @@ pub(super) struct Node<'a> {
     known: &'a HashMap<Box<str>, (Arc<WorkloadName>, f64)>,
     uses: BTreeMap<Arc<WorkloadName>, Use>,
     idle: f64,
+    stolen: f64,
 }
 
 impl<'a> Node<'a> {
@@ -90,10 +93,12 @@ impl<'a> Node<'a> {
             entry.best_effort &= pod.best_effort;
             entry.unmet += unmet(pod, second.seconds, unhindered(pod));
         }
-        Self { known, uses, idle: second.idle }
+        Self { known, uses, idle: second.idle, stolen: second.stolen }
     }
 
-    /// Parts of a pod's lost time. Time for which it is its own cause is no wait for others.
+    /// Parts of a pod's lost time. Time for which it is its own cause is no wait for others. Waits
+    /// last longer by what the hypervisor takes from the thread that runs: no pod is the cause of
+    /// that part.
     pub(super) fn parts(&self, pod: &PodSecond) -> Box<[Part]> {
         let mut by_who: BTreeMap<Who, f64> = BTreeMap::new();
         for (culprit, lost) in &pod.lost {
@@ -106,7 +111,10 @@ impl<'a> Node<'a> {
                 Culprit::System => Who::System,
                 Culprit::Unattributed => Who::Unattributed,
             };
-            *by_who.entry(who).or_default() += lost;
+            *by_who.entry(who).or_default() += (1.0 - self.stolen) * lost;
+            if self.stolen > 0.0 {
+                *by_who.entry(Who::Stolen).or_default() += self.stolen * lost;
+            }
         }
         by_who.into_iter().map(|(who, time)| self.part(who, time, pod)).collect()
     }

@@ -25,6 +25,7 @@ pub struct SnapshotReader {
     /// The trace's poll that the last second ended with.
     waits: Arc<NodeWaits>,
     idle_ns: Option<u64>,
+    steal_ns: Option<u64>,
     containers: HashMap<Box<str>, Container>,
     /// Counters of lost time by the victim's labels.
     lost: HashMap<Box<str>, Lost>,
@@ -94,7 +95,8 @@ impl SnapshotReader {
         let length = seconds.unwrap_or_default();
         let mut pods = self.read_containers(snapshot, is_traced, length, is_restricted);
         self.read_lost(&snapshot.waits.lost, &mut pods);
-        let idle = self.read_idle(snapshot);
+        let idle = gained(&mut self.idle_ns, snapshot.node.idle_ns);
+        let steal = gained(&mut self.steal_ns, snapshot.node.steal_ns).unwrap_or_default();
         let seconds = seconds?;
         let mut pods: Vec<PodSecond> = pods.into_values().collect();
         pods.iter_mut().for_each(|pod| pod.sleeps = sleeps(pod, seconds));
@@ -102,7 +104,9 @@ impl SnapshotReader {
         let cpus = snapshot.node.cpu_info.len() as f64;
         // Without the node's idle time all is idle that no pod used.
         let idle = idle.unwrap_or((cpus * seconds - used).max(0.0));
-        Some(Second { seconds, idle, is_traced, pods })
+        let busy = (cpus * seconds - idle).max(steal);
+        let stolen = if steal > 0.0 { steal / busy } else { 0.0 };
+        Some(Second { seconds, idle, stolen, is_traced, pods })
     }
 
     /// The pods, by their labels.
@@ -169,12 +173,12 @@ impl SnapshotReader {
         }
         self.lost = known;
     }
+}
 
-    fn read_idle(&mut self, snapshot: &NodeSnapshot) -> Option<f64> {
-        let now = snapshot.node.idle_ns;
-        let before = std::mem::replace(&mut self.idle_ns, now);
-        Some(seconds(now?.saturating_sub(before?)))
-    }
+/// What a counter gained, seconds.
+fn gained(counter: &mut Option<u64>, now: Option<u64>) -> Option<f64> {
+    let before = std::mem::replace(counter, now);
+    Some(seconds(now?.saturating_sub(before?)))
 }
 
 impl Counters {

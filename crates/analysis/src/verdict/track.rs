@@ -7,7 +7,8 @@ use api::{PodName, SlowedReason, Verdict, VictimClass};
 
 use super::cause::{self, Cause};
 use super::node::{Node, Part};
-use super::{PodSecond, Second, Slowed, words};
+use super::words::{self, Context};
+use super::{PodSecond, Second, Slowed};
 
 /// Minimum lost time of a slowed second, seconds per second.
 const LEAST_LOST: f64 = 0.02;
@@ -152,7 +153,7 @@ impl Track {
         let (seconds, used) = (sum(|moment| moment.seconds), sum(|moment| moment.used));
         let lost: f64 = moments.iter().map(|moment| moment.lost[index]).sum();
         let sleeps = sum(|moment| if moment.sleeps { moment.seconds } else { 0.0 });
-        let Cause { reason, kind, culprits } = match delay {
+        let Cause { reason, kind, culprits, is_stolen } = match delay {
             Delay::Others => cause::of_others(moments.iter().map(|m| (m.seconds, &*m.others))),
             Delay::Ancestor => {
                 cause::of_quota(moments.iter().map(|m| (m.seconds, &*m.consumers)), pod)
@@ -182,8 +183,9 @@ impl Track {
             slowed_of_ten_minutes: self.buckets.iter().map(|bucket| bucket.slowed).sum(),
             ..Verdict::default()
         };
-        verdict.summary = words::summary(&verdict, pod.has_pod_quota, is_traced);
-        verdict.remedy = words::remedy(&verdict, pod.has_pod_quota, is_traced);
+        let context = Context { has_pod_quota: pod.has_pod_quota, is_traced, is_stolen };
+        verdict.summary = words::summary(&verdict, context);
+        verdict.remedy = words::remedy(&verdict, context);
         let slowed = self.count(index, pod, &verdict);
         Some((verdict, slowed))
     }

@@ -2,22 +2,34 @@
 
 use api::{CauseKind, SlowedReason, Verdict, VictimClass};
 
+/// What a verdict does not contain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context {
+    pub(super) has_pod_quota: bool,
+    pub(super) is_traced: bool,
+    /// Whether the cause is unknown mostly because the hypervisor took CPU time.
+    pub(super) is_stolen: bool,
+}
+
 /// Continues the pod's name.
-pub(super) fn summary(verdict: &Verdict, has_pod_quota: bool, is_traced: bool) -> String {
+pub(super) fn summary(verdict: &Verdict, context: Context) -> String {
     format!(
         "slowed ×{:.1} {}, {:.0} s of the last minute",
         verdict.factor(),
-        by(verdict, has_pod_quota, is_traced),
+        by(verdict, context),
         verdict.slowed_seconds.min(60.0)
     )
 }
 
-fn by(verdict: &Verdict, has_pod_quota: bool, is_traced: bool) -> String {
+fn by(verdict: &Verdict, context: Context) -> String {
     let culprits = culprits(verdict);
     match (verdict.reason, verdict.cause) {
         (SlowedReason::AncestorLimit, kind) => {
-            let limit =
-                if has_pod_quota { "its pod's CPU limit" } else { "a CPU limit above its pod" };
+            let limit = if context.has_pod_quota {
+                "its pod's CPU limit"
+            } else {
+                "a CPU limit above its pod"
+            };
             match kind {
                 CauseKind::One => format!("by {limit}, which {culprits} uses up"),
                 CauseKind::Several => format!("by {limit}, which it shares with {culprits}"),
@@ -28,7 +40,12 @@ fn by(verdict: &Verdict, has_pod_quota: bool, is_traced: bool) -> String {
         (SlowedReason::Own, _) => "by its own threads".to_owned(),
         (_, CauseKind::One) => format!("by {culprits}"),
         (_, CauseKind::Several) => format!("by several: {culprits}"),
-        _ if !is_traced => "by waits for a CPU (cause unknown: waits are not traced)".to_owned(),
+        _ if !context.is_traced => {
+            "by waits for a CPU (cause unknown: waits are not traced)".to_owned()
+        }
+        _ if context.is_stolen => {
+            "by waits for a CPU (cause unknown: the hypervisor takes CPU time)".to_owned()
+        }
         _ => "by waits for a CPU (cause unknown: too many waits without a known cause)".to_owned(),
     }
 }
@@ -42,7 +59,7 @@ fn culprits(verdict: &Verdict) -> String {
 }
 
 /// What to do, the first remedy first.
-pub(super) fn remedy(verdict: &Verdict, has_pod_quota: bool, is_traced: bool) -> String {
+pub(super) fn remedy(verdict: &Verdict, context: Context) -> String {
     if verdict.restricted {
         return "nothing: the agent restricts this best-effort pod in favor of others".to_owned();
     }
@@ -54,11 +71,14 @@ pub(super) fn remedy(verdict: &Verdict, has_pod_quota: bool, is_traced: bool) ->
         SlowedReason::System => "find the busy host service, or reserve CPUs for the system \
                                  (systemReserved of the kubelet)"
             .to_owned(),
-        SlowedReason::Unknown if !is_traced => {
+        SlowedReason::Unknown if !context.is_traced => {
             "trace waits to see who runs meanwhile: helm upgrade … --set profile=trace".to_owned()
         }
+        SlowedReason::Unknown if context.is_stolen => {
+            "replace the node: see cpuwarden_node_steal_seconds_total".to_owned()
+        }
         SlowedReason::Unknown => "unknown: see cpuwarden_sched_trace_lost_seconds_total".to_owned(),
-        SlowedReason::AncestorLimit if has_pod_quota => {
+        SlowedReason::AncestorLimit if context.has_pod_quota => {
             "raise the CPU limit of the pod, or lower the use of the container that takes most of it"
                 .to_owned()
         }

@@ -120,7 +120,8 @@ impl Ours<'_> {
         let pods: Vec<PodSecond> = pods.map(|pod| self.pod_second(pod, &waits[pod])).collect();
         let busy: Ns = self.counters.used.iter().sum();
         let idle = scene.cpus as f64 - seconds(busy);
-        let judged = self.verdicts.push(&Second { seconds: 1.0, idle, is_traced: true, pods });
+        let second = Second { seconds: 1.0, idle, stolen: 0.0, is_traced: true, pods };
+        let judged = self.verdicts.push(&second);
         self.counters.used.fill(0);
         self.counters.throttled.fill(0);
         let victim = scene.pods[scene.victim].name;

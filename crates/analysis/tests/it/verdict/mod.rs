@@ -5,4 +5,5 @@ mod methods;
 mod over_time;
 mod properties;
 mod reading;
+mod recorded;
 mod scene;

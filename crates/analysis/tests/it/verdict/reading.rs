@@ -11,9 +11,9 @@ use snapshot::{
 
 use super::scene::{identity, lines};
 
-const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
-fn container(pod: &str, used_ms: u64, self_ms: u64) -> ContainerRow {
+pub(crate) fn container(pod: &str, used_ms: u64, self_ms: u64) -> ContainerRow {
     let (namespace, name) = pod.split_once('/').unwrap();
     let identity = ContainerIdentity {
         labels: pod.into(),

@@ -12,7 +12,7 @@ pub(crate) fn identity(name: &str) -> Arc<PodIdentity> {
 }
 
 /// `system`, `?` for unattributed time, or a pod.
-fn culprit(name: &str) -> Culprit {
+pub(crate) fn culprit(name: &str) -> Culprit {
     match name {
         "system" => Culprit::System,
         "?" => Culprit::Unattributed,
@@ -46,7 +46,7 @@ pub(crate) fn loses(pod: PodSecond, lost: &[(&str, f64)]) -> PodSecond {
 
 /// A traced second without idle CPUs.
 pub(crate) fn busy(pods: Vec<PodSecond>) -> Second {
-    Second { seconds: 1.0, idle: 0.0, is_traced: true, pods }
+    Second { seconds: 1.0, idle: 0.0, stolen: 0.0, is_traced: true, pods }
 }
 
 /// Judges the same second repeatedly, and returns the last result.
