@@ -238,8 +238,10 @@ impl Track {
         let has_slept = known >= KNOWN_ENOUGH && slept >= SLEPT * known;
         match delay {
             _ if pod.best_effort => VictimClass::BestEffort,
+            // It got all that it wanted, only late.
+            _ if sleeps >= SLEEPS_NOW => VictimClass::Service,
             Delay::Others if is_owed => VictimClass::Starved,
-            _ if sleeps >= SLEEPS_NOW || has_slept => VictimClass::Service,
+            _ if has_slept => VictimClass::Service,
             _ => VictimClass::Hungry,
         }
     }

@@ -101,7 +101,7 @@ fn cases() -> Vec<Case> {
                 loses(pod("shop/web", 0.1, 0.05), &[("batch/a", 0.03), ("batch/b", 0.02)]),
             ]),
             expected: &[
-                "shop/web Starved neighbor ×2.0 by several: batch/a, batch/b",
+                "shop/web Service neighbor ×2.0 by several: batch/a, batch/b",
                 "batch/a Hungry neighbor ×2.0 by batch/b",
                 "batch/b Hungry neighbor ×2.0 by batch/a",
             ],
@@ -129,7 +129,7 @@ fn cases() -> Vec<Case> {
                 loses(pod("shop/cart", 0.1, 0.02), &[("db/main", 0.48)]),
             ]),
             expected: &[
-                "shop/cart Starved neighbor ×25.0 by db/main",
+                "shop/cart Service neighbor ×25.0 by db/main",
                 "log/agent Service neighbor ×13.7 by db/main",
                 "shop/web Service neighbor ×3.9 by db/main",
             ],
@@ -205,7 +205,7 @@ fn cases() -> Vec<Case> {
         Case {
             node: "a CronJob of forty pods",
             second: cron_job(),
-            expected: &["shop/web Starved neighbor ×3.0 by batch/nightly"],
+            expected: &["shop/web Service neighbor ×3.0 by batch/nightly"],
         },
         Case {
             node: "softirq, SMT or memory bandwidth: more use, nothing queued",
@@ -231,12 +231,12 @@ fn cases() -> Vec<Case> {
                 },
                 spinner("batch/report", 0.5, 1.0),
             ]),
-            expected: &["shop/cron Starved neighbor ×6.0 by batch/report"],
+            expected: &["shop/cron Service neighbor ×6.0 by batch/report"],
         },
         Case {
             node: "a pod that does not run at all",
             second: busy(vec![
-                loses(pod("shop/web", 0.1, 0.0), &[("batch/report", 0.5)]),
+                loses(spinner("shop/web", 0.1, 0.0), &[("batch/report", 1.0)]),
                 spinner("batch/report", 0.5, 1.0),
             ]),
             expected: &["shop/web Starved neighbor ×100.0 by batch/report"],

@@ -60,6 +60,21 @@ fn blame_and_remedy_come_from_requests() {
     assert!(web.remedy.starts_with("db/main stays within its request"), "{}", web.remedy);
 }
 
+/// As recorded: the cart requests more than it uses, and gets that late. The checkout has a backlog.
+#[test]
+fn a_service_that_gets_all_that_it_wants_is_not_the_first_victim() {
+    let checkout =
+        loses(spinner("shop/checkout", 0.01, 0.037), &[("batch/report", 0.932), ("system", 0.03)]);
+    let cart = loses(pod("shop/cart", 0.2, 0.06), &[("batch/report", 0.07)]);
+    let lost = [("shop/checkout", 0.05), ("shop/cart", 0.05), ("system", 0.05)];
+    let slow = busy(vec![loses(spinner("batch/report", 0.5, 1.87), &lost), cart, checkout]);
+    let mut verdicts = Verdicts::default();
+    (0..65).for_each(|_| drop(verdicts.push(&quiet())));
+    let found = lines(&(0..20).map(|_| verdicts.push(&slow)).last().unwrap());
+    assert_eq!(found[0], "shop/checkout Service neighbor ×27.0 by batch/report");
+    assert_eq!(found[1], "shop/cart Service neighbor ×2.2 by batch/report");
+}
+
 #[test]
 fn short_bursts_count_and_single_stalls_do_not() {
     let stalled = |lost: f64| {
