@@ -18,6 +18,7 @@ mod faults;
 mod fixtures;
 mod floods;
 mod grounds;
+mod incident;
 mod injection;
 mod kernel;
 mod kubectl;

@@ -18,7 +18,7 @@ const UID: &str = "0f59d45b-7d5e-4b3a-9c0e-2f1c3a5b7d9e";
 const CONTAINER: &str = "1d9e4cf8b1c34be0a2d4a5f60718293a4b5c6d7e8f90a1b2c3d4e5f6a7b8c9d0";
 
 /// A running `cpuwarden record` or `replay`, killed on drop.
-struct Recorder(Child);
+pub(crate) struct Recorder(Child);
 
 impl Recorder {
     /// Starts the recorder in a cgroup of the tree: a busy machine does not delay it.
@@ -267,7 +267,7 @@ fn a_replay_serves_the_page_and_the_api_on_the_recording() {
 }
 
 /// A replay that serves its page, and the address.
-fn replay_page(path: &Path, args: &[&str]) -> (Recorder, SocketAddr) {
+pub(crate) fn replay_page(path: &Path, args: &[&str]) -> (Recorder, SocketAddr) {
     let mut command = Command::new(binary());
     command.arg("replay").arg(path).arg("--listen=127.0.0.1:0").args(args);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();

@@ -1,13 +1,19 @@
 //! The verdict about a slow service, from real waits to the metrics, the finding and the Event. The
 //! Event comes after a minute, and so the test lasts longer.
+//!
+//! With `CPUWARDEN_INCIDENT=DIR` the pods have two CPUs, and what the agent says about them is saved:
+//! the files of `tests/fixtures/incident`.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::pinning::agent::kubelet;
 use super::pinning::events::Cluster;
-use crate::support::{Agent, Qos, RealTree, Workload, running_pod};
+use crate::support::{Agent, Qos, RealTree, Workload, binary, running_pod};
 
 /// Namespace, name and CPU request of each pod, and the end of its UID and of its container's ID.
 const PODS: [[&str; 4]; 3] = [
@@ -31,11 +37,15 @@ fn id(end: &str) -> String {
 /// The pod in the kubelet's list.
 fn listed([namespace, name, request, end]: [&str; 4]) -> Value {
     let mut pod = running_pod(&uid(end), namespace, name, &id(end));
-    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": request}});
+    let mut resources = json!({"requests": {"cpu": request}});
+    if name == "cart" {
+        resources["limits"] = json!({"cpu": request});
+    }
+    pod["spec"]["containers"][0]["resources"] = resources;
     pod
 }
 
-/// A server of 3 ms each 20 ms, a cart of 30 ms each 500 ms, and six spinning threads, on one CPU.
+/// A server of 3 ms each 20 ms, a cart of 30 ms each 500 ms, and six spinning threads.
 fn workload(name: &str) -> Workload {
     let ms = Duration::from_millis;
     match name {
@@ -48,6 +58,7 @@ fn workload(name: &str) -> Workload {
 #[test]
 fn a_slowed_service_is_named_with_its_cause_by_metrics_advice_and_event() {
     let (tree, cluster) = (RealTree::new(), Cluster::start());
+    let directory = std::env::var_os("CPUWARDEN_INCIDENT").map(PathBuf::from);
     let list = json!({"kind": "PodList", "apiVersion": "v1", "items": PODS.map(listed)});
     let own = [
         format!("--kubepods={}", tree.kubepods().path().display()),
@@ -65,7 +76,12 @@ fn a_slowed_service_is_named_with_its_cause_by_metrics_advice_and_event() {
         // As the kubelet does: by weights, not by luck, the service gets less than it wants.
         pod.set_request_milli(request.strip_suffix('m').unwrap().parse().unwrap());
         let container = pod.child(&id(end));
-        container.write("cpuset", "cpuset.cpus", "0");
+        if directory.is_none() {
+            container.write("cpuset", "cpuset.cpus", "0");
+        }
+        if name == "cart" {
+            container.set_quota_usec(20_000, 100_000);
+        }
         container.spawn(&workload(name))
     };
     let [checkout, cart, report] = PODS;
@@ -113,6 +129,10 @@ fn a_slowed_service_is_named_with_its_cause_by_metrics_advice_and_event() {
     let of_report = [("namespace", "batch"), ("pod", "report"), ("reason", "neighbor")];
     assert_eq!(page.value("cpuwarden_pod_slowed_seconds_total", &of_report), None);
 
+    if let Some(directory) = directory {
+        fs::write(directory.join("before.prom"), &page.text).unwrap();
+        save(&agent, &directory);
+    }
     let (status, advice) = agent.get("/api/v1/advice");
     assert_eq!(status, 200, "{advice}");
     let advice: Value = serde_json::from_str(&advice).unwrap();
@@ -128,4 +148,14 @@ fn a_slowed_service_is_named_with_its_cause_by_metrics_advice_and_event() {
     let of = |pod: &str| findings.iter().find(|(name, _)| name == pod).map(|(_, text)| text);
     assert!(of("checkout").unwrap().contains(" by batch/report,"), "{findings:?}");
     assert!(of("report").is_none(), "{findings:?}");
+}
+
+/// Saves the metrics twenty seconds later, the advice, and the last three minutes.
+fn save(agent: &Agent, directory: &Path) {
+    fs::write(directory.join("after.prom"), agent.after_ticks(20).text).unwrap();
+    fs::write(directory.join("advice.json"), agent.get("/api/v1/advice").1).unwrap();
+    let mut snapshot = Command::new(binary());
+    snapshot.args(["snapshot", "--last=3m", &format!("--address={}", agent.address()), "-o"]);
+    let status = snapshot.arg(directory.join("incident.cpuwarden")).status().unwrap();
+    assert!(status.success(), "{status}");
 }

@@ -1,44 +1,20 @@
 //! Series whose labels a scrape overwrites with its target's, as when `honorLabels` is overridden.
 //! An alert reports this, and the documented relabelings restore the names.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
-
 use serde_json::Value;
 
 use super::server::{Pace, Prometheus};
 use crate::deploy::read;
 use crate::support::eventually;
+use crate::support::http::serve;
 
 pub(super) const PAGE: &str = include_str!("../../../../crates/metrics/tests/golden/maximal.txt");
 const USAGE: &str = "cpuwarden_container_cpu_usage_seconds_total";
 
-/// Serves a page to every request until the test ends.
-pub(super) fn serve(page: impl Fn() -> String + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let mut request = Vec::new();
-            let mut byte = [0];
-            while !request.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
-                request.push(byte[0]);
-            }
-            let page = page();
-            let head = format!(
-                "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}",
-                page.len()
-            );
-            let _ = write!(stream, "{head}\r\n\r\n{page}");
-        }
-    });
-    address
-}
-
 /// A Prometheus that scrapes the page like three PodMonitors that override `honorLabels`: a job and
 /// a `cluster` for each of these relabelings.
 fn overridden(jobs: &[(&str, Value)]) -> Prometheus {
-    let address = serve(|| PAGE.to_owned());
+    let address = serve(|_| PAGE.to_owned());
     let job = |(name, relabelings): &(&str, Value)| {
         format!(
             "  - job_name: {name}

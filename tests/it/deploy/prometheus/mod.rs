@@ -3,6 +3,7 @@
 
 mod demo;
 mod emulated;
+mod incident;
 mod labels;
 mod loads;
 mod pinned;
@@ -20,7 +21,7 @@ use server::{Pace, Prometheus, Target};
 use super::dashboards::{Query, choices, queries};
 use crate::fixtures::recording;
 use crate::recordings::Node;
-use crate::support::http::free_address;
+use crate::support::http::{free_address, serve};
 use crate::support::{Agent, OnStage, eventually, turn};
 
 /// Timeout for a node that boots at the speed of an emulated CPU.
@@ -59,7 +60,7 @@ fn prometheus_fills_every_panel_and_fires_the_right_alerts() {
         target("recorded", with_pressure.agent.address()),
         target("demo", demo),
         target("traced", traced),
-        target("slowed", labels::serve(growing(SLOWED_BY))),
+        target("slowed", serve(growing(SLOWED_BY))),
     ];
     let prometheus = Prometheus::start(&agents, PACE);
     let mut empty = [queries(), choices()].concat();
@@ -98,9 +99,9 @@ fn panels_of_pressure_show_a_running_node() {
 }
 
 /// The series of a metric on the recorded page. All grow by half a second per second.
-fn growing(metric: &'static str) -> impl Fn() -> String {
+fn growing(metric: &'static str) -> impl Fn(&str) -> String {
     let began = Instant::now();
-    move || {
+    move |_| {
         let seconds = began.elapsed().as_secs_f64() / 2.0;
         let lines = labels::PAGE.lines().filter(|line| line.contains(metric));
         let grown = lines.map(|line| match line.rsplit_once(' ') {

@@ -88,6 +88,16 @@ impl Prometheus {
         self.samples(expression).into_iter().map(|(_, value)| value).collect()
     }
 
+    /// The alerts of a name that fire now.
+    pub(super) fn firing(&self, name: &str) -> Vec<Value> {
+        let (status, body) = get(self.address, "/api/v1/alerts").unwrap();
+        assert_eq!(status, 200, "{body}");
+        let mut answer: Value = serde_json::from_str(&body).unwrap();
+        let Value::Array(mut alerts) = answer["data"]["alerts"].take() else { panic!("{body}") };
+        alerts.retain(|one| one["labels"]["alertname"] == name && one["state"] == "firing");
+        alerts
+    }
+
     /// Current series of an expression: labels and value.
     pub(super) fn samples(&self, expression: &str) -> Vec<(Value, f64)> {
         let (status, body) =
@@ -137,7 +147,9 @@ scrape_configs:
 /// The rules with shorter windows, and the same hold time for each alert.
 fn at_pace(rules: &str, Pace { window, hold }: Pace) -> String {
     let window = format!("[{window}]");
-    let shorter = rules.replace("[5m]", &window).replace("[2m]", &window);
+    let shorter = ["[10m]", "[5m]", "[2m]"]
+        .iter()
+        .fold(rules.to_owned(), |rules, long| rules.replace(long, &window));
     let hold = format!("        for: {hold}");
     let lines =
         shorter.lines().map(|line| if line.starts_with("        for: ") { &hold } else { line });
