@@ -42,10 +42,9 @@ pub(super) fn node_disk(release: &Release) -> Result<PathBuf, ClusterError> {
 fn debian() -> Result<PathBuf, ClusterError> {
     cache::entry(&format!("debian-{SUITE}.tar"), PACKAGES, |output, _| {
         let mut mmdebstrap = Command::new("mmdebstrap");
-        mmdebstrap
-            .args(["--quiet", "--variant=apt", "--format=tar"])
-            .arg(format!("--include={PACKAGES}"));
-        Ok(process::run(mmdebstrap.arg(SUITE).arg(output))?)
+        mmdebstrap.args(["--variant=apt", "--format=tar"]).arg(format!("--include={PACKAGES}"));
+        // With --quiet a failure would lack the output of apt and dpkg, which contains the reason.
+        process::output_of(mmdebstrap.arg(SUITE).arg(output)).map(drop).map_err(ClusterError::from)
     })
 }
 
