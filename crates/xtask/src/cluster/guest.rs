@@ -150,8 +150,13 @@ pub(super) fn is_up() -> bool {
         .is_ok_and(|address| TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
 }
 
-/// The node's kernel, downloaded if it is missing: a cluster reaches no network but its own.
-pub(super) fn kernel() -> Result<Kernel, ClusterError> {
+/// Downloads emulator and kernel if they are missing: a cluster reaches no network but its own.
+pub(super) fn download_machine() -> Result<(), ClusterError> {
+    Emulator::obtain()?;
+    kernel().map(drop)
+}
+
+fn kernel() -> Result<Kernel, ClusterError> {
     Ok(node::obtain_kernel(KernelSeries::V6_1)?)
 }
 

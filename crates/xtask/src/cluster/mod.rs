@@ -115,7 +115,7 @@ pub fn was_built(release: Release) -> bool {
 /// As [`build`]. Returns the program with the install tests, which also makes the certificates.
 fn prepare(options: &Options) -> Result<PathBuf, ClusterError> {
     check_prerequisites()?;
-    guest::kernel()?;
+    guest::download_machine()?;
     tools::helm()?;
     disk::node_disk(&options.release)?;
     images::agent(options)?;
