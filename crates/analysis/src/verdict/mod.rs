@@ -3,7 +3,7 @@
 //!
 //! Each second is judged alone; a verdict holds if enough of the last seconds agree. Delays by
 //! others, by limits and by the pod's own threads are judged apart. A cause must have at least half
-//! of all lost time, and the others must not be able to fill the CPUs without it.
+//! of all lost time, and the others must not be able to use its CPU time instead.
 
 mod cause;
 mod node;
@@ -48,8 +48,6 @@ impl WorkloadName {
 pub struct Second {
     /// Length, seconds.
     pub seconds: f64,
-    /// CPU that nothing used, core-seconds.
-    pub idle: f64,
     /// Share of the time in which CPUs were not idle that the hypervisor took, 0 to 1.
     pub stolen: f64,
     /// Whether waits are traced all the time.

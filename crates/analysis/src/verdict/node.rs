@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use snapshot::Culprit;
+use snapshot::{Culprit, PodIdentity};
 
 use super::reading::AWAKE;
 use super::{PodSecond, Second, WorkloadName};
@@ -42,8 +42,8 @@ struct Use {
     is_restricted: bool,
     /// Best effort, all of its pods.
     best_effort: bool,
-    /// CPU that its pods would have used in addition.
-    unmet: f64,
+    /// By workload, the CPU that the pods of others would have used instead of its own.
+    wanted_by: BTreeMap<Arc<WorkloadName>, f64>,
 }
 
 /// Share of the freed CPU that the others must be able to take for the CPUs to stay full.
@@ -63,11 +63,13 @@ fn unmet(pod: &PodSecond, seconds: f64, unhindered: Option<f64>) -> f64 {
     }
 }
 
+/// Workload of each pod, by the pod's labels, with the time when it was last seen.
+type Known = HashMap<Box<str>, (Arc<WorkloadName>, f64)>;
+
 #[derive(Debug)]
 pub(super) struct Node<'a> {
-    known: &'a HashMap<Box<str>, (Arc<WorkloadName>, f64)>,
+    known: &'a Known,
     uses: BTreeMap<Arc<WorkloadName>, Use>,
-    idle: f64,
     stolen: f64,
 }
 
@@ -75,7 +77,7 @@ impl<'a> Node<'a> {
     /// `unhindered`: the most that a pod used while nothing slowed it, cores, if it is known.
     pub(super) fn new(
         second: &Second,
-        known: &'a HashMap<Box<str>, (Arc<WorkloadName>, f64)>,
+        known: &'a Known,
         unhindered: impl Fn(&PodSecond) -> Option<f64>,
     ) -> Self {
         let mut uses: BTreeMap<Arc<WorkloadName>, Use> = BTreeMap::new();
@@ -85,15 +87,29 @@ impl<'a> Node<'a> {
                 request_cores: Some(0.0),
                 is_restricted: false,
                 best_effort: true,
-                unmet: 0.0,
+                wanted_by: BTreeMap::new(),
             });
             entry.used += pod.used;
             entry.request_cores = entry.request_cores.zip(pod.request_cores).map(|(a, b)| a + b);
             entry.is_restricted |= pod.is_restricted;
             entry.best_effort &= pod.best_effort;
-            entry.unmet += unmet(pod, second.seconds, unhindered(pod));
         }
-        Self { known, uses, idle: second.idle, stolen: second.stolen }
+        let mut node = Self { known, uses, stolen: second.stolen };
+        for pod in &second.pods {
+            node.add_wanted(pod, unmet(pod, second.seconds, unhindered(pod)));
+        }
+        node
+    }
+
+    /// What a pod lost to others is what it would have used instead of them, on the CPUs that it may
+    /// use. Other CPUs may be idle.
+    fn add_wanted(&mut self, pod: &PodSecond, unmet: f64) {
+        for (culprit, lost) in pod.lost.iter().filter(|_| unmet > 0.0) {
+            let Culprit::Pod(other) = culprit else { continue };
+            if let Some(of) = self.uses.get_mut(&workload(self.known, other)) {
+                *of.wanted_by.entry(Arc::clone(&pod.workload)).or_default() += unmet.min(*lost);
+            }
+        }
     }
 
     /// Parts of a pod's lost time. Time for which it is its own cause is no wait for others. Waits
@@ -104,10 +120,7 @@ impl<'a> Node<'a> {
         for (culprit, lost) in &pod.lost {
             let who = match culprit {
                 Culprit::Pod(other) if other.labels == pod.pod.labels => continue,
-                Culprit::Pod(other) => Who::Workload(match self.known.get(&other.labels) {
-                    Some((workload, _)) => Arc::clone(workload),
-                    None => Arc::new(WorkloadName::pod(other)),
-                }),
+                Culprit::Pod(other) => Who::Workload(workload(self.known, other)),
                 Culprit::System => Who::System,
                 Culprit::Unattributed => Who::Unattributed,
             };
@@ -157,12 +170,21 @@ impl<'a> Node<'a> {
     /// only instead of another one: they yield to the victim.
     fn leaves_room(&self, who: &Who, used: f64, victim: &PodSecond) -> bool {
         let Who::Workload(culprit) = who else { return true };
-        let is_best_effort = self.uses.get(culprit).is_some_and(|of| of.best_effort);
-        let others = self.uses.iter().filter(|(workload, of)| {
-            let counts = is_best_effort || !of.best_effort;
+        let Some(of) = self.uses.get(culprit) else { return true };
+        let others = of.wanted_by.iter().filter(|(workload, _)| {
+            let is_best_effort = self.uses.get(*workload).is_some_and(|of| of.best_effort);
+            let counts = of.best_effort || !is_best_effort;
             *workload != culprit && **workload != victim.workload && counts
         });
-        let unmet: f64 = others.map(|(_, of)| of.unmet).sum();
-        unmet <= 0.0 || unmet < REFILLED * (self.idle + used)
+        let wanted: f64 = others.map(|(_, wanted)| wanted).sum();
+        wanted <= 0.0 || wanted < REFILLED * used
+    }
+}
+
+/// The workload of a pod that ran, which may be gone.
+fn workload(known: &Known, pod: &PodIdentity) -> Arc<WorkloadName> {
+    match known.get(&pod.labels) {
+        Some((workload, _)) => Arc::clone(workload),
+        None => Arc::new(WorkloadName::pod(pod)),
     }
 }

@@ -106,7 +106,7 @@ impl SnapshotReader {
         let idle = idle.unwrap_or((cpus * seconds - used).max(0.0));
         let busy = (cpus * seconds - idle).max(steal);
         let stolen = if steal > 0.0 { steal / busy } else { 0.0 };
-        Some(Second { seconds, idle, stolen, is_traced, pods })
+        Some(Second { seconds, stolen, is_traced, pods })
     }
 
     /// The pods, by their labels.

@@ -118,9 +118,7 @@ impl Ours<'_> {
         }
         let pods = (0..scene.pods.len()).filter(|pod| *pod != SYSTEM);
         let pods: Vec<PodSecond> = pods.map(|pod| self.pod_second(pod, &waits[pod])).collect();
-        let busy: Ns = self.counters.used.iter().sum();
-        let idle = scene.cpus as f64 - seconds(busy);
-        let second = Second { seconds: 1.0, idle, stolen: 0.0, is_traced: true, pods };
+        let second = Second { seconds: 1.0, stolen: 0.0, is_traced: true, pods };
         let judged = self.verdicts.push(&second);
         self.counters.used.fill(0);
         self.counters.throttled.fill(0);

@@ -148,6 +148,32 @@ fn cases() -> Vec<Case> {
             ],
         },
         Case {
+            node: "two spinners on the service's CPU, while another CPU is idle",
+            second: busy(vec![
+                loses(pod("shop/web", 0.01, 0.1), &two_lost),
+                loses(spinner("batch/a", 0.5, 0.55), &[("batch/b", 0.35), ("shop/web", 0.1)]),
+                loses(spinner("batch/b", 0.3, 0.35), &[("batch/a", 0.55), ("shop/web", 0.1)]),
+            ]),
+            expected: &[
+                "shop/web Service neighbor ×3.0 by several: batch/a, batch/b",
+                "batch/b Hungry neighbor ×2.9 by batch/a",
+                "batch/a Hungry neighbor ×1.8 by batch/b",
+            ],
+        },
+        Case {
+            node: "a pod that starves behind another one, on another CPU",
+            second: busy(vec![
+                loses(pod("shop/web", 0.01, 0.1), &[("batch/a", 0.2)]),
+                spinner("batch/a", 0.5, 0.9),
+                loses(spinner("other/b", 0.0, 0.1), &[("other/c", 0.9)]),
+                spinner("other/c", 0.5, 0.9),
+            ]),
+            expected: &[
+                "shop/web Service neighbor ×3.0 by batch/a",
+                "other/b Hungry neighbor ×10.0 by other/c",
+            ],
+        },
+        Case {
             node: "two spinners 60 to 40, and an innocent of 2 %",
             second: busy(vec![
                 loses(

@@ -61,9 +61,8 @@ fn any_pod(number: usize) -> impl Strategy<Value = PodSecond> {
 fn any_second() -> impl Strategy<Value = Second> {
     let pods: Vec<_> = (0..PODS).map(any_pod).collect();
     let stolen = prop_oneof![Just(0.0), 0.0..1.0];
-    (pods, any::<bool>(), 0.0..2.0, stolen).prop_map(|(pods, is_traced, idle, stolen)| Second {
+    (pods, any::<bool>(), stolen).prop_map(|(pods, is_traced, stolen)| Second {
         seconds: 1.0,
-        idle,
         stolen,
         is_traced,
         pods,

@@ -44,9 +44,9 @@ pub(crate) fn loses(pod: PodSecond, lost: &[(&str, f64)]) -> PodSecond {
     PodSecond { lost, ..pod }
 }
 
-/// A traced second without idle CPUs.
+/// A traced second.
 pub(crate) fn busy(pods: Vec<PodSecond>) -> Second {
-    Second { seconds: 1.0, idle: 0.0, stolen: 0.0, is_traced: true, pods }
+    Second { seconds: 1.0, stolen: 0.0, is_traced: true, pods }
 }
 
 /// Judges the same second repeatedly, and returns the last result.
