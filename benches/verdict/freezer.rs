@@ -17,14 +17,23 @@ pub(crate) struct Group {
     is_v1: bool,
 }
 
+/// The freezer's cgroup of this process, relative to its root.
+fn own() -> String {
+    let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let line = text.lines().find_map(|line| line.split_once(":freezer:"));
+    line.map_or_else(String::new, |(_, path)| path.trim_start_matches('/').to_owned())
+}
+
 impl Group {
     pub(crate) fn new(name: &'static str) -> Self {
         let is_v1 = Path::new(V1).exists();
         let mut group = Self { name, directories: Vec::new(), is_v1 };
         if is_v1 {
-            let directory = format!("{V1}/cpuwarden-verdict-{}-{name}", std::process::id());
+            // Below that of the bench: who freezes the bench freezes its pods.
+            let name = format!("cpuwarden-verdict-{}-{name}", std::process::id());
+            let directory = Path::new(V1).join(own()).join(name);
             std::fs::create_dir(&directory).unwrap();
-            group.directories.push(directory.into());
+            group.directories.push(directory);
         }
         group
     }

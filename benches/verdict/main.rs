@@ -18,6 +18,9 @@
 //! `cargo bench --bench verdict -- [--repeats 5] [--minutes 60] [--only PART_OF_NAME] [--cpu N]
 //! [--fill]`. With `--fill` a thread of the idle class takes what the pods leave of the measured
 //! CPU, for a machine with other load: what others use is then time that they took from the bench.
+//!
+//! `--record DIR` measures nothing: it saves the scheduler events of each scenario without a limit for
+//! `cargo bench -p analysis --bench blame`.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -26,6 +29,7 @@ mod freezer;
 mod load;
 mod machine;
 mod model;
+mod recorder;
 mod run;
 mod scenarios;
 mod staged;
@@ -34,6 +38,7 @@ mod support;
 mod table;
 mod truth;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,11 +59,13 @@ struct Arguments {
     cpu: usize,
     minutes: u64,
     fill: bool,
+    record: Option<PathBuf>,
 }
 
 impl Arguments {
     fn read() -> Self {
-        let mut read = Self { repeats: 5, only: Vec::new(), cpu: 1, minutes: 60, fill: false };
+        let (only, fill, record) = (Vec::new(), false, None);
+        let mut read = Self { repeats: 5, only, cpu: 1, minutes: 60, fill, record };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
@@ -68,6 +75,7 @@ impl Arguments {
                 "--cpu" => read.cpu = value().parse().unwrap(),
                 "--minutes" => read.minutes = value().parse().unwrap(),
                 "--fill" => read.fill = true,
+                "--record" => read.record = Some(value().into()),
                 // Added by cargo.
                 "--bench" => {}
                 other => panic!("unknown argument {other}"),
@@ -87,6 +95,10 @@ fn main() {
     }
     let cpus = TwoCpus { measured: arguments.cpu, other: usize::from(arguments.cpu == 0) };
     let mut node = Node::start(cpus, arguments.fill);
+    if let Some(to) = &arguments.record {
+        record(&node, &scenarios, to, &stop);
+        return;
+    }
     let mut runs: Vec<Runs> = scenarios.iter().map(|_| Runs::default()).collect();
     let end = Instant::now() + Duration::from_secs(60 * arguments.minutes);
     let is_open = |runs: &Runs| runs.counted.len() < arguments.repeats;
@@ -111,6 +123,15 @@ fn main() {
     }
     drop(node);
     print!("{}", table::all(&scenarios, &runs));
+}
+
+/// Records each scenario.
+fn record(node: &Node, scenarios: &[model::Scenario], to: &Path, stop: &AtomicBool) {
+    for (number, scenario) in scenarios.iter().enumerate() {
+        if let Err(ended) = node.record(scenario, number, to, stop) {
+            println!("{}: {ended:?}", scenario.name);
+        }
+    }
 }
 
 /// Set by Ctrl-C and SIGTERM: the cgroups are removed all the same.

@@ -1,5 +1,6 @@
 //! One run of a scenario: the phases, and what the agent says meanwhile.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use testkit::{OwnedCgroup, RealTree, Running};
 use crate::load;
 use crate::machine::{Disturbance, Reading};
 use crate::model::{Cpus, Limit, Removal, SERVICE, SYSTEM, Scenario};
+use crate::recorder::{self, Recorder};
 use crate::staged::{Place, Staged, TwoCpus};
 use crate::support::{Agent, Kubelet, pod_list};
 use crate::truth::{Answer, Latency, Score, Truth, score};
@@ -21,6 +23,8 @@ const SETTLE: Duration = Duration::from_millis(800);
 const GONE: Duration = Duration::from_secs(3);
 /// Maximum time until the agent knows the pods.
 const KNOWN: Duration = Duration::from_secs(30);
+/// Only whole seconds of a recording count.
+const RECORDED_MORE: Duration = Duration::from_millis(200);
 /// Cgroup next to the pods.
 const AGENT: &str = "agent";
 /// Use by others, and stolen time, from which on a run is disturbed.
@@ -150,6 +154,30 @@ impl Node {
         let score = said.score(&truth);
         let disturbance = phases.disturbance;
         Ok(Outcome { alone, together, without, truth, said, score, wrong_seconds, disturbance })
+    }
+
+    /// Saves the scheduler events of the phase with all. Others on the CPUs are in them.
+    pub(crate) fn record(
+        &self,
+        scenario: &Scenario,
+        number: usize,
+        to: &Path,
+        stop: &AtomicBool,
+    ) -> Result<(), Ended> {
+        let Some(cause) = recorder::cause(scenario) else { return Ok(()) };
+        let place = Place { tree: &self.tree, cpus: self.cpus, directory: self.directory.path() };
+        let staged = Staged::new(scenario, number, &place);
+        staged.alone();
+        sleep(SETTLE, stop)?;
+        let recorder = Recorder::start();
+        staged.together();
+        sleep(Duration::from_secs(scenario.seconds[0]) + RECORDED_MORE, stop)?;
+        let file = recorder::file(scenario, cause, &staged.traced, &recorder.end());
+        let is_word = |of: char| of.is_alphanumeric() || of == '_';
+        let words: Vec<&str> =
+            scenario.name.split(|of| !is_word(of)).filter(|of| !of.is_empty()).collect();
+        std::fs::write(to.join(words.join("-")).with_extension("stream"), file).unwrap();
+        Ok(())
     }
 
     fn measured(&self, scenario: &Scenario) -> Vec<usize> {

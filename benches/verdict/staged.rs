@@ -9,6 +9,7 @@ use testkit::{Cgroup, OwnedCgroup, RealTree, Running};
 use super::freezer::Group;
 use super::load;
 use super::model::{Container, Cpus, Limit, Part, Pod, Removal, Scenario};
+use super::recorder::Traced;
 
 /// CFS period, microseconds.
 const PERIOD: u64 = 100_000;
@@ -51,6 +52,8 @@ pub(crate) struct Staged {
     /// Pods as the kubelet lists them.
     listed: Vec<(&'static str, Value)>,
     burstable: Cgroup,
+    /// The containers of pods, for a recording.
+    pub(crate) traced: Vec<Traced>,
 }
 
 /// Where pods are created.
@@ -73,6 +76,7 @@ impl Staged {
             requests: Vec::new(),
             listed: Vec::new(),
             burstable: kubepods.existing_child("burstable"),
+            traced: Vec::new(),
         };
         // As the kubelet: the QoS class has the sum of the requests.
         let requests = scenario.pods.iter().filter(|pod| !pod.is_host());
@@ -118,6 +122,16 @@ impl Staged {
             if container.part == Part::Service && scenario.raised_to.is_some() {
                 let milli = pod.request.unwrap_or(0);
                 self.requests.extend([(cgroup.clone(), milli), (child.clone(), milli)]);
+            }
+            if !pod.is_host() {
+                self.traced.push(Traced {
+                    pod: format!("{}-{replica}", pod.name),
+                    workload: pod.name,
+                    container: container.name,
+                    request: pod.request,
+                    is_victim: container.part == Part::Service,
+                    cgroup: child.clone(),
+                });
             }
             let offset = f64::from(replica) / f64::from(pod.replicas);
             self.start(pod, container, &child, offset, place.directory);

@@ -10,10 +10,13 @@
 //! in comparison with the exact integral; then what the trace finds in bursts.
 //! `cargo bench -p analysis --bench blame`
 
+#![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
+
 #[allow(dead_code, reason = "a test uses the rest")]
 mod methods;
 
 fn main() {
     println!("{}", methods::report(&methods::rows()));
+    println!("{}", methods::report(&methods::recorded_rows()));
     print!("{}", methods::bursts::report());
 }

@@ -1,6 +1,7 @@
 //! The exact integral: who ran while the victim waited, at each moment.
 
-use super::scene::{Ns, Scene};
+use super::scene::{Event, Ns, Scene};
+use super::stream::Stream;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Exact {
@@ -37,6 +38,32 @@ impl Exact {
         let Some(holder) = holder.filter(|holder| *holder != scene.victim) else { return };
         self.thread_waits[holder] += length * others;
         self.lost[holder] += if others > 0 { length } else { 0 };
+    }
+
+    /// The integral of a stream.
+    pub(crate) fn of(scene: &Scene, events: &[Event]) -> Self {
+        let (mut exact, mut stream, mut now) = (Self::new(scene), Stream::new(scene), 0);
+        for event in events {
+            exact.pass(&stream, event.at - now);
+            now = event.at;
+            stream.apply(event);
+        }
+        exact.pass(&stream, scene.length - now);
+        exact
+    }
+
+    /// Adds what all CPUs did.
+    fn pass(&mut self, stream: &Stream<'_>, length: Ns) {
+        let scene = stream.scene;
+        for (number, cpu) in stream.cpus.iter().enumerate() {
+            let is_throttled = |thread: &usize| {
+                scene.chain(stream.group(*thread)).any(|group| cpu.throttled[group].is_some())
+            };
+            let all = stream.victims(number).count() as Ns;
+            let throttled = stream.victims(number).filter(is_throttled).count() as Ns;
+            let holder = cpu.current.map(|thread| stream.group(thread));
+            self.add(scene, holder, [all, all - throttled], length);
+        }
     }
 
     /// Thread time that the victim waited per time that it ran.

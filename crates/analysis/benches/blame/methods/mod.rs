@@ -3,18 +3,19 @@
 pub(crate) mod answer;
 mod attribution;
 pub(crate) mod bursts;
-mod exact;
+pub(crate) mod exact;
 pub(crate) mod others;
 mod ours;
+pub(crate) mod recorded;
 mod scene;
 pub(crate) mod scenes;
-mod scheduler;
+pub(crate) mod scheduler;
 mod stream;
 
 use answer::{Answer, Claim, Score, Unit};
 use exact::Exact;
 use others::Method;
-use scene::Scene;
+use scene::{Event, Scene};
 use scenes::{Case, cases};
 use scheduler::Scheduler;
 
@@ -37,20 +38,33 @@ pub(crate) fn exact(scene: &Scene) -> Exact {
     Scheduler::run(scene).1
 }
 
+/// On streams of the scheduler in virtual time.
 pub(crate) fn rows() -> Vec<Row> {
-    cases().into_iter().map(row).collect()
+    let simulated = |case: Case| {
+        let (events, exact) = Scheduler::run(&case.scene);
+        row(case, &events, &exact)
+    };
+    cases().into_iter().map(simulated).collect()
 }
 
-fn row(case: Case) -> Row {
+/// On streams of a real kernel.
+pub(crate) fn recorded_rows() -> Vec<Row> {
+    let recorded = |(case, events): (Case, Vec<Event>)| {
+        let exact = Exact::of(&case.scene, &events);
+        row(case, &events, &exact)
+    };
+    recorded::cases().into_iter().map(recorded).collect()
+}
+
+fn row(case: Case, events: &[Event], exact: &Exact) -> Row {
     let scene = &case.scene;
-    let (events, exact) = Scheduler::run(scene);
     let cell = |claim: Claim, unit| Cell {
         score: claim.answer.score(case.truth),
-        error: claim.error(scene, &exact, unit),
+        error: claim.error(scene, exact, unit),
         answer: claim.answer,
     };
-    let observed = others::observe(scene, &events);
-    let mut cells = vec![cell(ours::answer(scene, &events), Unit::Union)];
+    let observed = others::observe(scene, events);
+    let mut cells = vec![cell(ours::answer(scene, events), Unit::Union)];
     cells.extend(Method::ALL.map(|method| cell(method.answer(scene, &observed), method.unit())));
     let lost = exact.lost.iter().sum::<u64>() as f64 / 1e9;
     Row { case, lost, cells }

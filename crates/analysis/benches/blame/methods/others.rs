@@ -3,7 +3,7 @@
 
 use super::answer::{Answer, Claim, Unit};
 use super::attribution::seconds;
-use super::scene::{Event, Kind, LENGTH, Ns, SECOND, Scene};
+use super::scene::{Event, Kind, Ns, SECOND, Scene};
 use super::stream::Stream;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,8 +138,8 @@ pub(crate) fn observe(scene: &Scene, events: &[Event]) -> Vec<Observed> {
     };
     let mut observer = Observer {
         stream: Stream::new(scene),
-        seconds: vec![second; (LENGTH / SECOND) as usize],
-        pressure: vec![vec![[0; 2]; (LENGTH / SECOND) as usize]; scene.cpus],
+        seconds: vec![second; (scene.length / SECOND) as usize],
+        pressure: vec![vec![[0; 2]; (scene.length / SECOND) as usize]; scene.cpus],
         now: vec![0; scene.cpus],
         exempt: vec![0; scene.cpus],
     };
@@ -171,7 +171,8 @@ impl Observer<'_> {
     }
 
     fn end(mut self) -> Vec<Observed> {
-        (0..self.now.len()).for_each(|cpu| self.pass(cpu, LENGTH));
+        let end = self.stream.scene.length;
+        (0..self.now.len()).for_each(|cpu| self.pass(cpu, end));
         for (number, second) in self.seconds.iter_mut().enumerate() {
             // The kernel weighs the CPUs by the time in which the group is not idle there.
             let of_cpus = || self.pressure.iter().map(|cpu| cpu[number]);

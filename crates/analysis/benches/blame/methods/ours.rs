@@ -8,7 +8,7 @@ use snapshot::{Culprit, PodIdentity};
 
 use super::answer::{Answer, Claim};
 use super::attribution::{Attribution, Waits, seconds};
-use super::scene::{Event, Kind, LENGTH, Ns, SECOND, SYSTEM, Scene};
+use super::scene::{Event, Kind, Ns, SECOND, SYSTEM, Scene};
 use super::stream::Stream;
 
 /// Counters of the kernel: CPU time and throttled time of each cgroup.
@@ -46,7 +46,7 @@ pub(crate) fn answer(scene: &Scene, events: &[Event]) -> Claim {
         ours.count(event);
         ours.attribution.apply(event);
     }
-    while begun < LENGTH {
+    while begun < scene.length {
         begun += SECOND;
         ours.end_second(begun);
     }

@@ -64,7 +64,7 @@ pub(crate) struct Thread {
     pub(crate) moved_every: Option<Ns>,
 }
 
-/// A node for one minute. The victim is a pod.
+/// A node for some time. The victim is a pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
     pub(crate) cpus: usize,
@@ -72,9 +72,10 @@ pub(crate) struct Scene {
     pub(crate) groups: Vec<Group>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) victim: usize,
+    pub(crate) length: Ns,
 }
 
-/// The length of all scenes.
+/// The length of all scenes that are simulated.
 pub(crate) const LENGTH: Ns = 60 * SECOND;
 
 #[derive(Debug, Clone, Copy)]
@@ -117,8 +118,8 @@ impl Scene {
             best_effort: false,
             has_quota: false,
         };
-        let scene =
-            Self { cpus, pods: vec![system], groups: Vec::new(), threads: Vec::new(), victim: 0 };
+        let (pods, groups, threads) = (vec![system], Vec::new(), Vec::new());
+        let scene = Self { cpus, pods, groups, threads, victim: 0, length: LENGTH };
         scene.container(SYSTEM, "host", 1024)
     }
 

@@ -1,4 +1,5 @@
-//! The cases of `cargo bench --bench blame`: their causes by removal, and what is named.
+//! The cases of `cargo bench --bench blame`: their causes by removal, and what is named, on simulated
+//! streams and on those of a real kernel.
 
 #[path = "../../../benches/blame/methods/mod.rs"]
 mod blame;
@@ -6,9 +7,11 @@ mod blame;
 use std::sync::OnceLock;
 
 use blame::answer::{Answer, Score, Truth};
+use blame::exact::Exact;
 use blame::others::Method;
 use blame::scenes::{Case, cases};
-use blame::{Row, bursts, exact, report, rows};
+use blame::scheduler::Scheduler;
+use blame::{Row, bursts, exact, recorded_rows, report, rows};
 
 /// The victim waits less than this per time that it ran: nothing to cure.
 const HARMLESS: f64 = 0.15;
@@ -18,6 +21,11 @@ const CURED: f64 = 1.0 / 3.0;
 fn all_rows() -> &'static [Row] {
     static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
     ROWS.get_or_init(rows)
+}
+
+fn all_recorded() -> &'static [Row] {
+    static ROWS: OnceLock<Vec<Row>> = OnceLock::new();
+    ROWS.get_or_init(recorded_rows)
 }
 
 /// Workloads without which the victim waits at most a third as long.
@@ -46,7 +54,7 @@ fn the_cause_of_each_case_is_the_one_whose_removal_cures() {
 
 #[test]
 fn no_case_has_a_wrong_name() {
-    for row in all_rows() {
+    for row in all_rows().iter().chain(all_recorded()) {
         let ours = &row.cells[0];
         assert_ne!(ours.score, Score::Wrong, "{}: {:?}", row.case.name, ours.answer);
     }
@@ -55,11 +63,28 @@ fn no_case_has_a_wrong_name() {
     assert!(undecided.is_empty(), "{undecided:?}");
 }
 
+/// The exact integral of a recorded stream comes from its events.
+#[test]
+fn the_integral_of_a_stream_is_that_of_its_scheduler() {
+    for case in cases() {
+        let (events, exact) = Scheduler::run(&case.scene);
+        let found = Exact::of(&case.scene, &events);
+        assert_eq!((found.lost, found.ran), (exact.lost, exact.ran), "{}", case.name);
+    }
+}
+
+#[test]
+fn eight_cases_are_of_a_real_kernel() {
+    assert!(all_recorded().len() >= 8);
+    let ours = all_recorded().iter().map(|row| row.cells[0].error);
+    assert!(ours.fold(0.0, f64::max) < 0.1, "the rules disagree with the integral");
+}
+
 #[test]
 fn the_page_has_the_tables() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/README.md");
     let page = std::fs::read_to_string(page).unwrap();
-    for table in [report(all_rows()), bursts::report()] {
+    for table in [report(all_rows()), report(all_recorded()), bursts::report()] {
         assert!(page.contains(&table), "benches/README.md needs this table:\n{table}");
     }
 }
