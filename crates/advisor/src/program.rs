@@ -61,6 +61,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
+    use std::time::Duration;
 
     use api::Language;
     use snapshot::{Bandwidth, Quota};
@@ -74,6 +75,10 @@ mod tests {
         let _ = fs::remove_file(directory.join("exe"));
         fs::write(proc_root.join(name), "").unwrap();
         symlink(proc_root.join(name), directory.join("exe")).unwrap();
+    }
+
+    fn detector(proc_root: &Path) -> Detector {
+        Detector::new(proc_root.to_owned()).with_timeout(Duration::MAX)
     }
 
     fn row(pid: u32, limit_cores: u64) -> ContainerRow {
@@ -92,8 +97,7 @@ mod tests {
     #[test]
     fn a_limit_that_changes_shows_at_once() {
         let root = tempfile::tempdir().unwrap();
-        let (mut program, mut detector) =
-            (Program::default(), Detector::new(root.path().to_owned()));
+        let (mut program, mut detector) = (Program::default(), detector(root.path()));
         exec(root.path(), 7, "java");
         for limit in [2, 2, 2, 4, 3] {
             program.follow(&row(7, limit), &mut detector);
@@ -110,8 +114,7 @@ mod tests {
     #[test]
     fn a_shell_that_execs_a_program_is_detected_within_five_minutes() {
         let root = tempfile::tempdir().unwrap();
-        let (mut program, mut detector) =
-            (Program::default(), Detector::new(root.path().to_owned()));
+        let (mut program, mut detector) = (Program::default(), detector(root.path()));
         exec(root.path(), 7, "sh");
         program.follow(&row(7, 2), &mut detector);
         assert_eq!(found(&program), Some((Language::Unknown, None)));
@@ -130,8 +133,7 @@ mod tests {
     #[test]
     fn an_idle_container_is_inspected_only_after_it_has_run() {
         let root = tempfile::tempdir().unwrap();
-        let (mut program, mut detector) =
-            (Program::default(), Detector::new(root.path().to_owned()));
+        let (mut program, mut detector) = (Program::default(), detector(root.path()));
         let used = |usage_ns| ContainerRow { usage_ns: Some(usage_ns), ..row(7, 2) };
         exec(root.path(), 7, "sh");
         program.follow(&used(5), &mut detector);
@@ -146,8 +148,7 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_leaves_nothing() {
         let root = tempfile::tempdir().unwrap();
-        let (mut program, mut detector) =
-            (Program::default(), Detector::new(root.path().to_owned()));
+        let (mut program, mut detector) = (Program::default(), detector(root.path()));
         exec(root.path(), 7, "java");
         program.follow(&row(7, 2), &mut detector);
         program.follow(&ContainerRow::default(), &mut detector);

@@ -21,6 +21,7 @@ const MAX_HELD: usize = 8;
 #[derive(Debug)]
 pub struct Detector {
     proc_root: PathBuf,
+    timeout: Duration,
     worker: Option<Worker>,
     /// Processes whose files have not responded yet.
     held: Vec<(u32, Worker)>,
@@ -37,12 +38,18 @@ impl Detector {
     /// Creates a detector for the processes of this `/proc`.
     #[must_use]
     pub fn new(proc_root: PathBuf) -> Self {
-        Self { proc_root, worker: None, held: Vec::new() }
+        Self { proc_root, timeout: ANSWER_TIMEOUT, worker: None, held: Vec::new() }
+    }
+
+    /// The same with another timeout for one process, in place of half a second.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Detects the runtime of a container's first process on this machine, or of a descendant if
     /// the process itself has none, such as an init or a shell. Returns `None` if the process is
-    /// gone, its executable may not be read, or its files do not respond within half a second.
+    /// gone, its executable may not be read, or its files do not respond in time.
     pub fn detect(&mut self, pid: u32, machine: Machine) -> Option<Runtime> {
         self.held.retain(|(_, worker)| worker.answers.try_recv() == Err(TryRecvError::Empty));
         if self.held.len() >= MAX_HELD || self.held.iter().any(|(held, _)| *held == pid) {
@@ -53,7 +60,7 @@ impl Detector {
             Worker::start(move |pid, machine| looker.look(pid, machine))
         })?;
         worker.questions.send((pid, machine)).ok()?;
-        match worker.answers.recv_timeout(ANSWER_TIMEOUT) {
+        match worker.answers.recv_timeout(self.timeout) {
             Ok(found) => {
                 self.worker = Some(worker);
                 found
@@ -104,23 +111,27 @@ mod tests {
         let closed = gate.lock().expect("nobody has panicked");
         let mut detector = Detector::new("/proc".into());
         let (this, machine) = (std::process::id(), Machine::default());
-        detector.worker = Some(held(&gate));
-        assert_eq!(detector.detect(1, machine), None);
+        let mut detect = |blocked: Option<Worker>, pid| {
+            let is_blocked = blocked.is_some();
+            detector.worker = blocked.or(detector.worker.take());
+            detector.timeout = if is_blocked { Duration::ZERO } else { Duration::MAX };
+            detector.detect(pid, machine)
+        };
+        assert_eq!(detect(Some(held(&gate)), 1), None);
         // The process is not examined again while its worker is blocked, but others are.
         for _ in 0..20 {
-            assert_eq!(detector.detect(1, machine), None);
-            assert!(detector.detect(this, machine).is_some());
+            assert_eq!(detect(None, 1), None);
+            assert!(detect(None, this).is_some());
         }
         for pid in 2..=MAX_HELD as u32 {
-            detector.worker = Some(held(&gate));
-            assert_eq!(detector.detect(pid, machine), None);
+            assert_eq!(detect(Some(held(&gate)), pid), None);
         }
-        assert_eq!(detector.detect(this, machine), None, "as many threads as may hang do");
+        assert_eq!(detect(None, this), None, "as many threads as may hang do");
         drop(closed);
-        let answers = |detector: &mut Detector| {
+        let mut answers = || {
             std::thread::sleep(Duration::from_millis(20));
-            detector.detect(this, machine).is_some()
+            detect(None, this).is_some()
         };
-        assert!((0..200).any(|_| answers(&mut detector)), "the threads have returned");
+        assert!((0..200).any(|_| answers()), "the threads have returned");
     }
 }
