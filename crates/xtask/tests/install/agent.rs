@@ -13,6 +13,8 @@ use xtask::workspace;
 pub(super) const NAMESPACE: &str = "cpuwarden";
 /// Maximum time for a profile to become Ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time for the agent's pods to end.
+const END_TIMEOUT: Duration = Duration::from_secs(300);
 /// Maximum time for the node to start the pod's containers. The node is emulated: on a busy machine
 /// a sandbox may need more than the kubelet's timeout of four minutes, and a second attempt.
 const START_TIMEOUT: Duration = Duration::from_secs(900);
@@ -62,6 +64,15 @@ fn install_with(cluster: &Cluster, values: &[&str]) -> Result<String, ClusterErr
     values.iter().for_each(|value| arguments.extend(["--set", value]));
     cluster.helm(&arguments)?;
     await_ready(cluster)
+}
+
+/// Uninstalls the agent, and waits until its pods have ended.
+pub(super) fn uninstall(cluster: &Cluster) -> Result<(), ClusterError> {
+    cluster.helm(&["uninstall", "cpuwarden", "--namespace", NAMESPACE])?;
+    wait_until("end of the agent", END_TIMEOUT, || {
+        Ok(items(&cluster.get(&["pods", "--namespace", NAMESPACE])?).next().is_none())
+    })
+    .map(drop)
 }
 
 /// Waits until the DaemonSet has rolled out and its pod is Ready.
@@ -160,7 +171,7 @@ pub(super) struct Series {
 impl Series {
     /// Parses a line such as `name{label="value"} 1`; `None` for a comment. No label of the agent
     /// holds `",`.
-    fn parse(line: &str) -> Option<Self> {
+    pub(super) fn parse(line: &str) -> Option<Self> {
         if line.starts_with('#') {
             return None;
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::agent::{self, NAMESPACE};
+use super::agent;
 use xtask::cluster::{Cluster, ClusterError, wait_until};
 use xtask::cluster::{ensure, pods};
 
@@ -44,10 +44,7 @@ pub(super) fn steps_survive_the_kubelet(cluster: &Cluster) -> Result<String, Clu
     let restarts_after = self::restarts(cluster)?;
     ensure(restarts == restarts_after, || format!("restarts: {restarts:?}, {restarts_after:?}"))?;
 
-    cluster.helm(&["uninstall", "cpuwarden", "--namespace", NAMESPACE])?;
-    wait_until("end of the agent", TIMEOUT, || {
-        Ok(pods::items(&cluster.get(&["pods", "--namespace", NAMESPACE])?).next().is_none())
-    })?;
+    agent::uninstall(cluster)?;
     let left = settings(cluster)?;
     ensure(left == before, || format!("before:\n{before}\nafter the uninstall:\n{left}"))?;
     for number in 0..cpus {

@@ -17,6 +17,7 @@ mod nri;
 mod pin;
 mod placement;
 mod plugin;
+mod starved;
 mod trace;
 
 use std::time::Instant;
@@ -27,7 +28,7 @@ use xtask::process;
 /// A test: returns its figures.
 type Test = fn(&Cluster) -> Result<String, ClusterError>;
 
-const TESTS: [(&str, Test); 16] = [
+const TESTS: [(&str, Test); 20] = [
     ("pods", pods::create),
     ("monitor-ready", monitor::becomes_ready),
     ("names", monitor::every_container_has_its_name),
@@ -36,14 +37,19 @@ const TESTS: [(&str, Test); 16] = [
     ("trace", trace::attaches_or_says_why),
     ("node-condition", node_condition::follows_the_waits_of_pods),
     ("nri", nri::variables_come_and_no_container_waits),
+    ("nri-starved", starved::placement_is_repaired),
     ("burst", burst::limit_shrinks_below_a_burst_with_nri),
     ("burst-without-nri", burst::limit_shrinks_below_a_burst_without_nri),
+    ("burst-killed", burst::limit_shrinks_below_a_burst_of_a_killed_agent),
     ("placement", placement::containers_are_created_on_their_cpus),
     ("pin-observe", pin::observing_plans_and_writes_nothing),
     ("pin-enforce", pin::pins_survive_systemd_and_kubelet),
     ("upgrade", lifecycle::upgrade_and_rollback_keep_pins),
     ("uninstall", lifecycle::uninstall_leaves_nothing),
     ("best-effort", best_effort::steps_survive_the_kubelet),
+    ("drain-vanished", lifecycle::drain_succeeds_after_all_pods_vanished),
+    // Last: containers keep the CPUs that the static policy has set, which prevents pinning.
+    ("burst-static", burst::limit_shrinks_next_to_static_cpus),
 ];
 
 /// Runs the tests in the cluster of `cargo xtask cluster test`, or those named. Prints a line per

@@ -1,6 +1,7 @@
 //! Environment variables through the Node Resource Interface of containerd: with the agent, while
 //! it hangs, after it was killed, and without it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::agent;
@@ -8,12 +9,12 @@ use xtask::cluster::{Cluster, ClusterError, wait_until};
 use xtask::cluster::{ensure, pods};
 
 const TIMEOUT: Duration = Duration::from_secs(300);
-const VALUES: [&str; 2] = ["nri.enabled=true", "nri.injectEnv=annotated"];
-const VARIABLES: [&str; 2] = ["GOMAXPROCS=1", "GOMEMLIMIT="];
+pub(super) const VALUES: [&str; 2] = ["nri.enabled=true", "nri.injectEnv=annotated"];
+pub(super) const VARIABLES: [&str; 2] = ["GOMAXPROCS=1", "GOMEMLIMIT="];
 /// Pods that start together and do not name their containers.
 const UNNAMED: usize = 20;
 /// Annotation by which a pod asks for variables, and one that names its container.
-const ASKS: &str = "cpuwarden.io/inject-env: \"true\"";
+pub(super) const ASKS: &str = "cpuwarden.io/inject-env: \"true\"";
 const NAMES: &str = "cpuwarden.io/inject-env-containers: main";
 /// The agent's process in the node. Its container has no other.
 const AGENT: &str = "pgrep -x cpuwarden";
@@ -91,7 +92,7 @@ fn start_unnamed_pods(cluster: &Cluster) -> Result<usize, ClusterError> {
     Ok(count)
 }
 
-fn manifest(name: &str, annotations: &str) -> String {
+pub(super) fn manifest(name: &str, annotations: &str) -> String {
     let limits = "{requests: {cpu: 10m}, limits: {cpu: 500m, memory: 64Mi}}";
     let manifest = pods::pod(name, "", &pods::container("main", "sleep 1000000", limits));
     manifest.replacen("metadata: {", &format!("metadata: {{annotations: {{{annotations}}}, "), 1)
@@ -125,4 +126,21 @@ pub(super) fn await_connection(cluster: &Cluster) -> Result<(), ClusterError> {
         Ok(agent::metrics(cluster).is_ok_and(|series| series.iter().any(is_connected)))
     })
     .map(drop)
+}
+
+/// The agent's counters of its connection to the runtime.
+pub(super) fn counters(cluster: &Cluster) -> Result<String, ClusterError> {
+    let names = [
+        ("cpuwarden_nri_disconnected_seconds_total", "seconds without connection"),
+        ("cpuwarden_nri_reconnections_total", "reconnections"),
+        ("cpuwarden_nri_empty_answers_total", "empty answers"),
+        ("cpuwarden_env_injections_missed_total", "without variables"),
+    ];
+    let mut sums = BTreeMap::from(names.map(|(name, _)| (name, 0.0)));
+    for one in agent::metrics(cluster)? {
+        if let Some(sum) = sums.get_mut(one.name.as_str()) {
+            *sum += one.value;
+        }
+    }
+    Ok(names.map(|(name, text)| format!("{:.0} {text}", sums[name])).join(", "))
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::agent;
-use xtask::cluster::ensure;
-use xtask::cluster::pods::{container, pod};
-use xtask::cluster::{Cluster, ClusterError, wait_until};
+use xtask::cluster::pods::{container, container_id, pod};
+use xtask::cluster::{Cluster, ClusterError, ensure, wait_until};
 
 /// Pods that ask for CPUs of their own, with their class.
 const EXCLUSIVE: [(&str, &str); 2] = [("exclusive-lsr", "LSR"), ("exclusive-lse", "LSE")];
@@ -130,6 +129,31 @@ pub(super) fn await_pins(cluster: &Cluster) -> Result<(), ClusterError> {
     done.map(drop).map_err(|error| ClusterError::Unexpected(format!("{error}: {state}")))
 }
 
+/// Waits until a pod has its CPUs, which no container of another pod may use.
+pub(super) fn await_exclusive(cluster: &Cluster, pod: &str) -> Result<Duration, ClusterError> {
+    let id = container_id(cluster, pod)?;
+    let mut last = String::new();
+    let done = wait_until("CPUs of its own", TIMEOUT, || {
+        let sets = cpusets(cluster)?;
+        last = format!("{pod} ({id}): {sets:?}");
+        Ok(is_exclusive(&sets, &id))
+    });
+    done.map_err(|error| ClusterError::Unexpected(format!("{error}: {last}")))
+}
+
+fn is_exclusive(sets: &[(String, String)], id: &str) -> bool {
+    let Some((cgroup, cpus)) = sets.iter().find(|(cgroup, _)| cgroup.contains(id)) else {
+        return false;
+    };
+    let (own, pod) = (cpu_list(cpus), parent(cgroup));
+    let mut others = sets.iter().filter(|(cgroup, _)| parent(cgroup) != pod);
+    own.len() == CPUS_EACH && others.all(|(_, cpus)| cpu_list(cpus).is_disjoint(&own))
+}
+
+fn parent(cgroup: &str) -> &str {
+    cgroup.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
 /// CPUs of a list such as `0-2,5`.
 pub(super) fn cpu_list(text: &str) -> BTreeSet<u32> {
     let range = |part: &str| {
@@ -157,5 +181,16 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("requests: {cpu: \"2\""), "{text}");
+    }
+
+    #[test]
+    fn cpus_are_exclusive_to_a_pod_with_all_its_containers() {
+        let sets = |other: &str| {
+            [("k/pod-a/pause", "0-1"), ("k/pod-a/12", "0-1"), ("k/pod-b/34", other)]
+                .map(|(cgroup, cpus)| (cgroup.to_owned(), cpus.to_owned()))
+        };
+        assert!(is_exclusive(&sets("2-7"), "12"));
+        assert!(!is_exclusive(&sets("1-7"), "12") && !is_exclusive(&sets("2-7"), "34"));
+        assert!(!is_exclusive(&sets("2-7"), "56"), "no such container");
     }
 }
