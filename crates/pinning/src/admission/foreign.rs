@@ -101,7 +101,11 @@ impl ForeignContainers {
     pub(crate) fn obstacle(&self) -> Option<String> {
         let with_cpus = self.all().filter(|(_, container)| container.has_cpus);
         let first = with_cpus.map(|(_, one)| &one.name).min()?;
-        Some(format!("another NRI plugin sets the CPUs of {first}"))
+        // The runtime keeps what the static policy set, also under the policy none.
+        Some(format!(
+            "another NRI plugin, or the kubelet's static policy before it became none, has set the \
+             CPUs of {first}"
+        ))
     }
 
     fn all(&self) -> impl Iterator<Item = &(Instant, ForeignContainer)> {
@@ -134,7 +138,8 @@ mod tests {
         assert!(foreign.is_reported() && foreign.obstacle().is_none());
         foreign.add("2", ForeignContainer { has_cpus: true, ..one("db") }, now);
         let obstacle = foreign.obstacle().unwrap();
-        assert_eq!(obstacle, "another NRI plugin sets the CPUs of shop/db/app");
+        assert!(obstacle.starts_with("another NRI plugin, or the kubelet's static policy"));
+        assert!(obstacle.ends_with(" has set the CPUs of shop/db/app"), "{obstacle}");
         assert!(foreign.remove("2") && !foreign.remove("2"));
         assert_eq!(foreign.obstacle(), None);
         assert!(foreign.remove_pod("web") && !foreign.remove_pod("web"));
