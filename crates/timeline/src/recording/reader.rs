@@ -264,12 +264,12 @@ fn open_regular(path: &Path) -> Result<fs::File, Error> {
 }
 
 fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    let read = open_regular(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes);
-    read.map_err(Error::io("read", path))?;
-    if bytes.len() as u64 > LARGEST_FILE {
+    let (file, mut bytes) = (open_regular(path)?, Vec::new());
+    if file.metadata().map_err(Error::io("read", path))?.len() > LARGEST_FILE {
         return Err(Error::TooLarge(path.to_owned()));
     }
+    // It may grow meanwhile.
+    file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
     Ok(bytes)
 }
 

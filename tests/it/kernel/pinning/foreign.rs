@@ -49,8 +49,8 @@ fn pinning_steps_aside_while_another_plugin_sets_cpus() {
     let other = sandbox(OTHER, "LS", 0);
     let placed = with_cpus(container(&other, &id), &own.to_string());
     assert_eq!(runtime.once(&other, &placed).0, None);
-    let reason = format!("another NRI plugin sets the CPUs of test/pod-{OTHER}/c");
-    let steps_aside = || obstacle(&agent).as_deref() == Some(&reason);
+    let reason = format!("has set the CPUs of test/pod-{OTHER}/c");
+    let steps_aside = || obstacle(&agent).is_some_and(|obstacle| obstacle.ends_with(&reason));
     eventually("the obstacle", steps_aside);
     let _running = run(&scene, &other, &id, &own);
     let late = late(&scene);
