@@ -15,8 +15,8 @@ use watchdog::errors::chain;
 use crate::carry_out::{carry_out, write_v1};
 use crate::grants::to_current;
 use crate::nested::{self, NarrowedCpusets};
+use crate::node_config::NodeConfig;
 use crate::owner::{CpuManagerState, KubeletsOwn};
-use crate::pinner::NodeConfig;
 use crate::tree::{PodTree, View};
 use crate::{Error, Result};
 

@@ -14,6 +14,7 @@ mod error;
 mod exclusive;
 mod grants;
 mod nested;
+mod node_config;
 mod owner;
 mod pinner;
 mod planned;
@@ -33,11 +34,12 @@ pub use drain::{DrainConfig, DrainOutcome, Drained, Scope, drain};
 pub use error::{Error, Result};
 pub use exclusive::Exclusive;
 pub use grants::{class_name, to_current};
+pub use node_config::NodeConfig;
 pub use owner::{
     CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, connected_plugins,
     other_agents,
 };
-pub use pinner::{NodeConfig, Pinner, PinnerConfig};
+pub use pinner::{Pinner, PinnerConfig};
 pub use repairs::PauseCause;
 pub use report::{Operation, Operations, PassReport, PinningStatus, Trace};
 pub use status_file::not_in_effect;

@@ -13,12 +13,11 @@ mod strays;
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroup_tree::KubepodsTree;
-use cgroupfs::{Hierarchy, node};
+use cgroupfs::node;
 use kernel_text::CpuSet;
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use placement::{Holding, Kubelet, PlacementSettings, Pod, Profiles, Reason, Uid};
@@ -26,6 +25,7 @@ use state_dir::{DrainRequest, Lock, Writer};
 use watchdog::errors::chain;
 
 use crate::admission::AdmissionState;
+use crate::node_config::NodeConfig;
 use crate::planned::{Planned, Rules};
 use crate::report::{PassReport, PinningStatus, Trace};
 use crate::tree::{PodTree, View};
@@ -35,23 +35,6 @@ use decide::{Inputs, Work, pass, plan_ahead};
 use mode::{PinnerMode, Why};
 use record::{Found, Record};
 use strays::StraySearch;
-
-/// Cgroups and files of the node.
-#[derive(Debug, Clone)]
-pub struct NodeConfig {
-    /// Cgroup mounts.
-    pub hierarchy: Hierarchy,
-    /// Root cgroups of the kubelet below the mount; if empty, the agent searches for them.
-    pub kubepods: Vec<String>,
-    /// The node's `/proc`.
-    pub proc_root: PathBuf,
-    /// The node's `/sys`.
-    pub sys_root: PathBuf,
-    /// Directory of the checkpoint, the lock and the drain request.
-    pub state_dir: PathBuf,
-    /// Path of the kubelet's `cpu_manager_state`.
-    pub cpu_manager_state: PathBuf,
-}
 
 /// Configuration of pinning.
 #[derive(Debug, Clone)]

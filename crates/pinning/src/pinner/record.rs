@@ -9,9 +9,10 @@ use cgroupfs::node;
 use placement::Current;
 use state_dir::PinningCheckpoint;
 
-use super::{NodeConfig, PinnerConfig, chain};
+use super::{PinnerConfig, chain};
 use crate::Result;
 use crate::grants::to_current;
+use crate::node_config::NodeConfig;
 use crate::report::{Operation, Operations};
 
 /// The grants, in memory and on disk.
