@@ -23,7 +23,7 @@ use Ground::{Host, Linux61, Linux612};
 pub struct KernelTests {
     /// Beginning of their names. The longest one that fits a test counts.
     pub name: &'static str,
-    /// Their grounds in `cargo xtask test`. With `--all`, each test runs on every ground.
+    /// Their grounds in `cargo xtask test`. With `--all`, each test also runs here and on 6.12.
     pub grounds: &'static [Ground],
     /// Difference between the grounds, or the reason why one suffices.
     pub why: &'static str,

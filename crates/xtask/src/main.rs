@@ -62,7 +62,7 @@ struct TestArgs {
     #[arg(long, value_enum)]
     only: Vec<Step>,
     /// Also run what only a release needs: images of two platforms, screenshots, floods, every kernel
-    /// test on every kernel, and the install tests where a cluster was built
+    /// test here and on Linux 6.12, and the install tests where a cluster was built
     #[arg(long)]
     all: bool,
     /// Run this number of spinning processes next to the tests, in a cgroup of normal weight

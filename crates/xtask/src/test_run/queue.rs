@@ -1,6 +1,8 @@
 //! Queues of test binaries: each runs one after the other.
 
+use std::fs;
 use std::io::{self, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -12,6 +14,7 @@ use super::libtest::{Follower, Summary, TargetTime};
 use super::parts;
 use super::priority::Priority;
 use super::targets::Target;
+use crate::workspace;
 
 /// Maximum wait for output after the program has ended: a process that a test left behind may hold
 /// the pipe open.
@@ -24,6 +27,9 @@ const TEST_THREADS: &str = "4";
 /// Nodes at once. A node takes a whole CPU of the host; after the host tests two are free.
 const NODES_AT_ONCE: &str = "2";
 
+/// Variable of the tests with a browser: the directory for their pictures.
+const PICTURES: &str = "CPUWARDEN_SCREENSHOTS";
+
 /// Target without libtest's options.
 const WITHOUT_LIBTEST: &str = "-p placement --test vectors";
 
@@ -35,6 +41,8 @@ pub(super) struct Run {
     arguments: Vec<String>,
     /// Tests at once.
     threads: &'static str,
+    /// Directory in which tests with a browser write what they see, if they do.
+    pictures: Option<PathBuf>,
 }
 
 /// All runs, by queue.
@@ -52,9 +60,13 @@ impl Plan {
     /// Distributes the targets; `all` adds what only a release needs.
     pub(super) fn new(targets: Vec<Target>, all: bool) -> Self {
         let mut plan = Self::default();
+        let pictures = all.then(|| workspace::root().join("target/screenshots"));
         for target in targets {
             let runs = |arguments: Vec<Vec<String>>, threads| {
-                let run = |arguments| Run { target: target.clone(), arguments, threads };
+                let run = |arguments| {
+                    let (target, pictures) = (target.clone(), pictures.clone());
+                    Run { target, arguments, threads, pictures }
+                };
                 arguments.into_iter().map(run).collect::<Vec<_>>()
             };
             let parts = parts::of(&target.arguments, all);
@@ -115,6 +127,9 @@ impl Run {
         each: impl FnMut(&[u8]),
     ) -> io::Result<(ExitStatus, Duration)> {
         let (reader, writer) = io::pipe()?;
+        if let Some(pictures) = &self.pictures {
+            fs::create_dir_all(pictures)?;
+        }
         let mut command = self.command(priority);
         let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
         // Closes this process's end of the pipe; otherwise the reader would never see its end.
@@ -128,6 +143,7 @@ impl Run {
         let mut command = priority.command(&self.target.program);
         command.args(&self.arguments).current_dir(&self.target.directory).stdin(Stdio::null());
         command.env("CARGO_MANIFEST_DIR", &self.target.directory);
+        command.envs(self.pictures.as_ref().map(|directory| (PICTURES, directory)));
         if self.target.arguments != WITHOUT_LIBTEST {
             // Durations are an unstable option of libtest, which a release accepts with this
             // variable.
@@ -200,7 +216,8 @@ mod tests {
             program: "/bin/sh".into(),
             directory: "/".into(),
         };
-        let run = Run { target, arguments: vec!["-c".into(), script.into()], threads: "1" };
+        let arguments = vec!["-c".into(), script.into()];
+        let run = Run { target, arguments, threads: "1", pictures: None };
         let mut lines = Vec::new();
         let mut follower = Follower::new("x");
         let (status, _) = run
@@ -211,6 +228,21 @@ mod tests {
             })
             .unwrap();
         (follower.finish(status.success()), lines)
+    }
+
+    #[test]
+    fn only_a_release_takes_pictures() {
+        let target = Target {
+            arguments: "-p endpoint --test ui".to_owned(),
+            program: "ui".into(),
+            directory: "/".into(),
+        };
+        let has_pictures = |all| {
+            let plan = Plan::new(vec![target.clone()], all);
+            let command = plan.small[0].command(Priority::Normal);
+            command.get_envs().any(|(name, value)| name == PICTURES && value.is_some())
+        };
+        assert!(has_pictures(true) && !has_pictures(false));
     }
 
     #[test]
