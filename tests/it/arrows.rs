@@ -224,6 +224,8 @@ const CLOSURES: &[(&str, usize)] = &[
     ("api", 12),
     ("agent-client", 100),
     ("kubectl-plugin", 145),
+    ("endpoint", 170),
+    ("replay", 220),
 ];
 
 /// Packages that neither `metrics` nor `sampler` needs, tests included: network, TLS, API server,
@@ -358,6 +360,13 @@ fn closures_stay_small() {
             closure.len()
         );
     }
+}
+
+#[test]
+fn the_plugin_needs_neither_ebpf_nor_grpc() {
+    let closure = closure("kubectl-plugin", "normal");
+    let of = |name: &str| closure.iter().any(|package| package.split(' ').next() == Some(name));
+    assert!(of("agent-client") && !of("aya") && !of("tonic"), "{closure:?}");
 }
 
 #[test]

@@ -180,6 +180,7 @@ fn nri_is_a_package_without_the_rest_of_the_workspace() {
     for table in ["description", "readme", "keywords", "categories", "license", "rust-version"] {
         assert!(manifest.contains(&format!("\n{table} = ")), "no {table}: {manifest}");
     }
+    assert!(!manifest.contains("publish = false"), "{manifest}");
     let names: BTreeSet<&str> = manifest
         .lines()
         .filter_map(|line| line.strip_prefix('[')?.split_once("dependencies."))
