@@ -13,6 +13,7 @@ mod certificates;
 mod lifecycle;
 mod monitor;
 mod node_condition;
+mod node_start;
 mod nri;
 mod pin;
 mod placement;
@@ -28,7 +29,7 @@ use xtask::process;
 /// A test: returns its figures.
 type Test = fn(&Cluster) -> Result<String, ClusterError>;
 
-const TESTS: [(&str, Test); 20] = [
+const TESTS: [(&str, Test); 21] = [
     ("pods", pods::create),
     ("monitor-ready", monitor::becomes_ready),
     ("names", monitor::every_container_has_its_name),
@@ -48,6 +49,7 @@ const TESTS: [(&str, Test); 20] = [
     ("uninstall", lifecycle::uninstall_leaves_nothing),
     ("best-effort", best_effort::steps_survive_the_kubelet),
     ("drain-vanished", lifecycle::drain_succeeds_after_all_pods_vanished),
+    ("node-start", node_start::pods_start_with_the_agent),
     // Last: containers keep the CPUs that the static policy has set, which prevents pinning.
     ("burst-static", burst::limit_shrinks_next_to_static_cpus),
 ];
