@@ -1,3 +1,4 @@
+mod creations;
 mod limits;
 
 use analysis::HEAP_SHARE;
