@@ -114,3 +114,17 @@ fn creations_that_fail_with_variables_do_not_count_as_failed_with_cpus() {
     }
     assert_eq!(pass(&mut pinner), PinningStatus::Enforcing, "no obstacle");
 }
+
+#[test]
+fn a_container_of_an_unlisted_pod_has_its_variables_once_the_list_has_the_pod() {
+    // Only the first look at the list is too early.
+    let looks = Mutex::new(0);
+    let listed = move |_: &str, _: &str| {
+        let mut looks = looks.lock().unwrap();
+        *looks += 1;
+        (*looks > 1).then(|| listed_as(ContainerKind::App))
+    };
+    let injector = Injector::new(rules(false, Vec::new()), None, listed, |_| {});
+    let creation = creations(injector, None).create_container(opted_in(), container("app", &[]));
+    assert_eq!(env(&creation), ["GOMAXPROCS=1", "GOMEMLIMIT=358MiB"]);
+}
