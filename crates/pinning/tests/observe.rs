@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use kernel_text::{CgroupVersion, CpuSet};
 use kubepods::model::{Container, ContainerState, Phase, Pod, Resources};
 use kubepods::{ExclusiveCpus, PodIndex, Reported};
 use pinning::{
-    DrainConfig, DrainOutcome, Drained, NodeConfig, NodePods, PassReport, Pinner, PinnerConfig,
-    PinningStatus, Round, Scope,
+    Admission, DrainConfig, DrainOutcome, Drained, ForeignContainer, NodeConfig, NodePods,
+    PassReport, Pinner, PinnerConfig, PinningStatus, Round, Scope, Trace,
 };
-use placement::{CpuQos, PlacementSettings, Profile, Profiles, Reason, Selector};
+use placement::{CpuQos, PlacementSettings, Profile, Profiles, Reason, Selector, Step};
 use sampler::{DescriptorBudget, Sampler, SamplerConfig};
 use state_dir::{PinningCheckpoint, WrittenCgroup};
 use testkit::NoNames;
@@ -698,6 +699,44 @@ fn the_share_pool_keeps_what_its_pods_request() {
     );
     pods[1] = files.pod("web", "LSE", 2000);
     assert_eq!(pins(&pass(&mut files.pinner(none()), &pods)), ["web LSE 0-1"]);
+}
+
+/// Writes of an enforcing pass to the pod's cgroup or below, as planned. The files cannot carry
+/// them out.
+fn planned_writes(files: &Files, admission: Admission, pods: &[Pod], pod: &Pod) -> Vec<String> {
+    let config = PinnerConfig { enforce: true, ..files.config(none()) };
+    let config = PinnerConfig { admission: Some(admission), ..config };
+    let index = pods.iter().cloned().map(Into::into).collect();
+    let index = PodIndex::build(&PodIndex::default(), index, []);
+    let cgroup = container(files, pod).parent().unwrap().to_owned();
+    let mut writes = Vec::new();
+    let mut trace = |trace: Trace<'_>| {
+        let Trace::Intent(steps) = trace else { return };
+        writes.extend(steps.iter().filter_map(|step| match step {
+            Step::Write { path, cpus, .. } if path.starts_with(&cgroup) => Some(cpus.to_string()),
+            _ => None,
+        }));
+    };
+    Pinner::new(config).unwrap().pass(&index, &CpuSet::new(), &mut trace);
+    writes
+}
+
+#[test]
+fn a_claim_by_variable_is_refuted_by_the_spec_of_a_listed_pod() {
+    for (has_claims, is_confined) in [(false, true), (true, false)] {
+        let files = Files::new();
+        let mut pods = [files.pod("web", "LS", 0), files.pod("own", "LSE", 2000)];
+        let app = &mut pods[0].containers[0];
+        (app.name, app.has_claims) = ("app".into(), has_claims);
+        let pod = (&*pods[0].uid).into();
+        let (name, is_claimed) = ("shop/web/app".to_owned(), true);
+        let claimed = ForeignContainer { pod, name, is_claimed, ..ForeignContainer::default() };
+        let admission = Admission::new(Duration::from_secs(3600)).unwrap();
+        let foreign = [("c".to_owned(), claimed)].into();
+        admission.synchronized(BTreeSet::new(), BTreeSet::new(), foreign);
+        let writes = planned_writes(&files, admission, &pods, &pods[0]);
+        assert_eq!(writes.contains(&"2-7".to_owned()), is_confined, "{has_claims} {writes:?}");
+    }
 }
 
 /// Drains with a checkpoint of this cgroup, which does not exist.
