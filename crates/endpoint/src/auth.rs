@@ -226,7 +226,48 @@ fn unavailable(error: &dyn std::error::Error) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use axum::body::Body;
+    use axum::routing::get;
+    use axum::{Extension, Router, middleware};
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use metrics::{AgentMetrics, Build};
+
     use super::*;
+    use crate::place::Places;
+
+    #[test]
+    fn a_request_gets_a_lease_that_ends_with_its_token() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let no_server = Client::new(Router::new(), "default");
+            let auth = Arc::new(Auth {
+                renewals: no_server.clone(),
+                strangers: no_server,
+                memory: Mutex::default(),
+            });
+            let key = Key { token: "a.b.c".into(), path: "/api/v1/stream".into() };
+            let reviewed = |access| auth.memory().kept.keep(key.clone(), access, Instant::now());
+            reviewed(Access::Allowed);
+            let metrics = AgentMetrics::new(Build { version: "", revision: "" });
+            let (place, _cut) = Places::new(Arc::new(metrics)).open(Ipv4Addr::LOCALHOST.into());
+            let routes = Router::new()
+                .route("/api/v1/stream", get(async |lease: Extension<Lease>| lease))
+                .route_layer(middleware::from_fn_with_state(Arc::clone(&auth), check));
+            let request = Request::get("/api/v1/stream")
+                .header(header::AUTHORIZATION, "Bearer a.b.c")
+                .extension(place)
+                .body(Body::empty())
+                .unwrap();
+            let response = TowerToHyperService::new(routes).call(request).await.unwrap();
+            let lease = response.extensions().get::<Lease>().expect("a lease").clone();
+            assert!(lease.is_still_valid().await);
+            reviewed(Access::Denied);
+            assert!(!lease.is_still_valid().await);
+        });
+    }
 
     #[test]
     fn the_bearer_scheme_is_case_insensitive() {

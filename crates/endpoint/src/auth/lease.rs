@@ -13,7 +13,10 @@ type Check = dyn Fn() -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Syn
 
 /// The right of one request.
 #[derive(Clone)]
-pub(crate) struct Lease(Arc<Check>);
+pub(crate) struct Lease {
+    still_valid: Arc<Check>,
+    check_every: Duration,
+}
 
 impl Lease {
     /// A right that lasts as long as `still_valid` says so.
@@ -21,21 +24,28 @@ impl Lease {
     where
         F: Future<Output = bool> + Send + 'static,
     {
-        Self(Arc::new(move || Box::pin(still_valid())))
+        let still_valid = Arc::new(move || Box::pin(still_valid()) as Pin<Box<_>>);
+        Self { still_valid, check_every: CHECK_EVERY }
+    }
+
+    /// The same right with another time between two checks.
+    #[cfg(test)]
+    pub(crate) fn checked_every(self, check_every: Duration) -> Self {
+        Self { check_every, ..self }
     }
 
     /// Completes when the right has ended.
     pub(crate) async fn ended(self) {
-        self.ended_if_checked(CHECK_EVERY).await;
-    }
-
-    async fn ended_if_checked(self, every: Duration) {
         loop {
-            tokio::time::sleep(every).await;
-            if !(self.0)().await {
+            tokio::time::sleep(self.check_every).await;
+            if !self.is_still_valid().await {
                 return;
             }
         }
+    }
+
+    pub(super) async fn is_still_valid(&self) -> bool {
+        (self.still_valid)().await
     }
 }
 
@@ -60,7 +70,7 @@ mod tests {
             let check = counted.fetch_add(1, Ordering::Relaxed);
             async move { check < 3 }
         });
-        runtime.block_on(lease.ended_if_checked(Duration::from_millis(1)));
+        runtime.block_on(lease.checked_every(Duration::from_millis(1)).ended());
         assert_eq!(checks.load(Ordering::Relaxed), 4);
     }
 }

@@ -260,9 +260,69 @@ fn with_load(mut topology: NodeTopology, latest: Option<Frame>) -> NodeTopology 
 
 #[cfg(test)]
 mod tests {
-    use api::{CpuFrame, CpuWithOwner};
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use api::{AdviceReport, CpuFrame, CpuWithOwner};
+    use axum::body::{Body, to_bytes};
+    use axum::extract::Request;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use metrics::{AgentMetrics, Build};
+    use timeline::{Timeline, TimelineConfig};
 
     use super::*;
+    use crate::place::Places;
+    use crate::sources::{AgentStatus, Sources};
+    use crate::ui::{Ui, streams};
+
+    struct NoAgent;
+
+    impl AgentStatus for NoAgent {}
+
+    fn views() -> Arc<Views> {
+        let metrics = AgentMetrics::new(Build { version: "", revision: "" });
+        let sources = Sources {
+            published: snapshot::Published::default(),
+            metrics: Arc::new(metrics),
+            advice: Arc::new(AdviceReport::default),
+            status: Arc::new(NoAgent),
+        };
+        let ui = Ui {
+            timeline: Timeline::new(TimelineConfig {
+                node: String::new(),
+                containers: 1,
+                pairs: 1,
+            }),
+            is_replay: false,
+            version: "",
+            revision: "",
+            topology: Box::new(|| anyhow::bail!("none")),
+            pins: Box::new(|| anyhow::bail!("none")),
+            doctor: Box::new(|| anyhow::bail!("none")),
+            recording: Box::new(|_| anyhow::bail!("none")),
+        };
+        Arc::new(Views::new(ui, sources, true))
+    }
+
+    #[test]
+    fn an_event_stream_ends_with_the_lease_of_its_request() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let views = views();
+            let (place, _cut) =
+                Places::new(Arc::clone(&views.sources.metrics)).open(Ipv4Addr::LOCALHOST.into());
+            let lease = Lease::new(|| async { false }).checked_every(Duration::from_millis(1));
+            let request = Request::get("/api/v1/stream").extension(place).extension(lease);
+            let routes = TowerToHyperService::new(streams(&views));
+            let response = routes.call(request.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            // Without an end, this fails instead of waiting for events that never come.
+            let all = to_bytes(response.into_body(), 100);
+            let all = tokio::time::timeout(Duration::from_secs(60), all).await;
+            assert_eq!(all.expect("an end").unwrap(), ":\n\n");
+        });
+    }
 
     #[test]
     fn the_load_is_added_to_its_cpu_and_an_unknown_one_is_absent() {

@@ -182,7 +182,16 @@ impl Drop for EventStream {
 
 #[cfg(test)]
 mod tests {
+    use std::future;
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use axum::body::HttpBody as _;
+    use metrics::{AgentMetrics, Build};
+
     use super::*;
+    use crate::place::Places;
 
     fn numbered(at_ms: u64) -> Event {
         Event { at_ms, text: at_ms.to_string().into() }
@@ -227,6 +236,22 @@ mod tests {
             assert_eq!(events.try_recv(), Ok(COMMENT));
             assert_eq!(events.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
         }
+    }
+
+    #[test]
+    fn a_stream_ends_with_its_lease_even_if_events_wait() {
+        let metrics = AgentMetrics::new(Build { version: "", revision: "" });
+        let places = Places::new(Arc::new(metrics));
+        let next = |ended: Ended| {
+            let (place, _cut) = places.open(Ipv4Addr::LOCALHOST.into());
+            let events = Streams::default().subscribe(Some(numbered(1)));
+            let mut stream = EventStream { events, place, ended: Some(ended) };
+            let polled = Pin::new(&mut stream).poll_frame(&mut Context::from_waker(Waker::noop()));
+            polled.map(|chunk| chunk.map(|chunk| chunk.unwrap().into_data().unwrap()))
+        };
+        let event = Bytes::from_static(b"1");
+        assert_eq!(next(Box::pin(future::pending())), Poll::Ready(Some(event)));
+        assert_eq!(next(Box::pin(future::ready(()))), Poll::Ready(None));
     }
 
     #[test]
