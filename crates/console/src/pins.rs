@@ -77,7 +77,46 @@ fn name(namespace: &str, pod: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    #[test]
+    fn control_characters_in_a_pods_name_do_not_reach_the_terminal() {
+        let printed = Command::new(std::env::current_exe().unwrap())
+            .args(["pins::tests::print_pins", "--exact", "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(printed.stdout).unwrap();
+        assert!(printed.status.success(), "{text:?}");
+        for name in ["jobs/\u{fffd}[2Jindex-0", "shop/web\u{fffd}2J"] {
+            assert!(text.contains(name), "{text:?}");
+        }
+        assert!(!text.contains(['\x1b', '\u{9b}']), "{text:?}");
+    }
+
+    /// Runs in a process of its own.
+    #[test]
+    #[ignore = "started by another test"]
+    fn print_pins() {
+        let pin = Pin {
+            namespace: "jobs".into(),
+            pod: "\x1b[2Jindex-0".into(),
+            cpu_qos: "LSE".into(),
+            bind_policy: "FullPCPUs".into(),
+            cpus: "0-1".into(),
+            since: 0,
+        };
+        let rejection = Rejection {
+            namespace: "shop".into(),
+            pod: "web\u{9b}2J".into(),
+            reason: "node_cap".into(),
+        };
+        let rows = [PinRow::Pinned { pin, verified: true }, PinRow::Rejected(rejection)];
+        for json in [false, true] {
+            show_pins(&rows, json).unwrap();
+        }
+    }
 
     #[test]
     fn restricted_best_effort_pods_are_listed_with_their_original_values() {
