@@ -221,6 +221,8 @@ fn print_frames(
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use api::Frame;
     use timeline::recording::Origin;
 
@@ -245,6 +247,35 @@ mod tests {
         let path = dir.path().join("recording");
         std::fs::write(&path, recording::encode(&frames, &Origin::default()).unwrap()).unwrap();
         Recording::open(&path).unwrap()
+    }
+
+    #[test]
+    fn control_characters_in_a_files_name_do_not_reach_the_terminal() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(recording(&dir));
+        let mut bytes = std::fs::read(dir.path().join("recording")).unwrap();
+        bytes.truncate(bytes.len() - 1);
+        let path = dir.path().join("\x1b[2Jrecording\u{9b}2J");
+        std::fs::write(&path, bytes).unwrap();
+        let printed = Command::new(std::env::current_exe().unwrap())
+            .args(["tests::print_notes", "--exact", "--ignored", "--nocapture"])
+            .env("RECORDING", path)
+            .output()
+            .unwrap();
+        let notes = String::from_utf8(printed.stderr).unwrap();
+        let name = "/\u{fffd}[2Jrecording\u{fffd}2J: skipped ";
+        assert!(printed.status.success() && notes.contains(name), "{notes:?}");
+        assert!(!notes.contains(['\x1b', '\u{9b}']), "{notes:?}");
+    }
+
+    /// Runs in a process of its own.
+    #[test]
+    #[ignore = "started by another test"]
+    fn print_notes() {
+        let path = std::env::var_os("RECORDING").unwrap().into();
+        let output = ReplayOutput::Text;
+        replay(&ReplayArgs { path, at: None, listen: None, once: true, output }).unwrap();
+        stderr::flush();
     }
 
     fn at(text: &str) -> u64 {
