@@ -246,3 +246,12 @@ fn the_risk_of_the_kubelets_sockets_is_said_where_they_are_mounted() {
         assert_eq!(is_said, [true; 4], "{text}");
     }
 }
+
+#[test]
+fn what_the_page_shows_to_all_pods_is_said_where_it_is_switched_on() {
+    let values = read("chart/cpuwarden/values.yaml");
+    let (before, _) = values.split_once("\nui: true\n").unwrap();
+    let comment = before.rsplit("\n\n").next().unwrap();
+    let words = ["every pod of the node", "every pod of the cluster can read", "set ui: false"];
+    assert_eq!(words.map(|word| comment.contains(word)), [true; 3], "{comment}");
+}
