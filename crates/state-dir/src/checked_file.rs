@@ -92,7 +92,7 @@ impl CheckedFile {
         if text.len() as u64 > regular::MOST_BYTES {
             return Err(regular::too_large(&self.path(state_dir), self.remedy));
         }
-        let temporary = state_dir.join(format!("{}{SUFFIX}", self.name));
+        let temporary = self.temporary(state_dir);
         // A fixed name: what a crash left is replaced. On an error, the file is removed.
         let mut new = Builder::new();
         new.prefix(self.name).suffix(SUFFIX).rand_bytes(0);
@@ -109,18 +109,25 @@ impl CheckedFile {
         synced.map_err(Error::on("sync", state_dir))
     }
 
-    /// Deletes the file, if it exists.
+    /// Deletes the file, if it exists, and what a crash during a write left.
     ///
     /// # Errors
     /// A state directory that cannot be written.
     pub fn remove(&self, state_dir: &Path) -> Result<()> {
-        let path = self.path(state_dir);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::on("remove", path)(error))
+        for path in [self.temporary(state_dir), self.path(state_dir)] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::on("remove", path)(error));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
+    }
+
+    /// Path of the file while it is written.
+    fn temporary(&self, state_dir: &Path) -> PathBuf {
+        state_dir.join(format!("{}{SUFFIX}", self.name))
     }
 
     fn head(&self, body: &str) -> String {
@@ -166,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leftover_is_overwritten_and_a_failed_write_leaves_none() {
+    fn a_leftover_is_overwritten_or_removed_and_a_failed_write_leaves_none() {
         let dir = tempfile::tempdir().unwrap();
         let entries = || {
             let entries = fs::read_dir(dir.path()).unwrap();
@@ -176,6 +183,10 @@ mod tests {
         FILE.write(dir.path(), &51).unwrap();
         assert_eq!(FILE.read(dir.path()).unwrap(), Some(51));
         assert_eq!(entries(), ["test.json"]);
+        fs::write(dir.path().join("test.json.new"), "half of a longer text").unwrap();
+        FILE.remove(dir.path()).unwrap();
+        assert_eq!(entries(), [""; 0]);
+        FILE.write(dir.path(), &51).unwrap();
         fs::remove_file(FILE.path(dir.path())).unwrap();
         fs::create_dir(FILE.path(dir.path())).unwrap();
         let error = FILE.write(dir.path(), &51).unwrap_err().to_string();
