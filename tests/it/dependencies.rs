@@ -90,7 +90,9 @@ fn others_with(except: &str, words: [&str; 2]) -> Vec<String> {
     let packages = packages();
     let others = packages.iter().filter(|package| package["name"] != except);
     let having = others.filter(|package| {
-        let source = Sources::of(package).normal;
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        let mut source = String::new();
+        append_product(&manifest.with_file_name("src"), &mut source);
         words.iter().any(|word| source.contains(word))
     });
     let mut names: Vec<_> =
@@ -158,6 +160,18 @@ fn begins_path(before: &str) -> bool {
 
 fn kind(dependency: &Value) -> &str {
     dependency["kind"].as_str().unwrap_or("normal")
+}
+
+/// As [`append`], without unit tests that are files of their own.
+fn append_product(path: &Path, text: &mut String) {
+    if path.file_stem().is_some_and(|stem| stem == "tests") {
+        return;
+    }
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| append_product(&entry.unwrap().path(), text));
+    } else {
+        append(path, text);
+    }
 }
 
 /// Appends a source, or all below a directory, without the lines that are comments. A module of
