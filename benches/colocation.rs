@@ -1,18 +1,18 @@
 //! A latency service beside batch work, under each rule of `--best-effort`. Needs root, writable
-//! cgroups and BTF; takes 9 minutes.
+//! cgroups and BTF; takes 7 minutes.
 //!
-//! The service (a Burstable pod) answers 100 requests per second at fixed times, each with 3 ms of
-//! CPU time, by two threads; a request's latency counts from the time at which it was due. Batch is
-//! a best-effort pod with one spinner per CPU that counts its work. Two scenes, with the weights
-//! that the kubelet sets:
+//! The service (a Burstable pod that requests half a core) answers 100 requests per second at fixed
+//! times, each with 3 ms of CPU time, by two threads; a request's latency counts from the time at
+//! which it was due. Batch has one spinner per CPU that counts its work. Two scenes, with the
+//! weights that the kubelet sets:
 //!
-//! - the service requests half a core, so that its weight alone protects it from best effort;
-//! - it requests no CPU (it is Burstable by its memory) and so has the weight of best effort.
+//! - batch is BestEffort: its weight is the least, so that the service's own protects it;
+//! - batch requests two cores, by a batch priority: it has four times the weight of the service.
 //!
 //! Cases of each scene: without the agent; with the utilization rule (trace off); with the wait
-//! rule (trace on). Beside the service alone, one thread of a cgroup of the idle class per CPU
+//! rule (trace on). Next to the service alone, one thread of a cgroup of the idle class per CPU
 //! keeps the CPUs awake, as batch does otherwise: a CPU that sleeps answers later. All cases run in
-//! turn, each twice, for 20 seconds.
+//! turn, each three times, for 10 seconds.
 //!
 //! Printed: p50 and p99 of the service, its answers per second, and the work of batch. With
 //! CPUWARDEN_CHART=FILE.svg also a chart.
@@ -41,20 +41,25 @@ const LOAD: Service = Service {
     work: Duration::from_millis(3),
 };
 /// The first requests warm the service up; the agent decides in this time, too.
-const SETTLE: Duration = Duration::from_secs(15);
-const SPAN: Duration = Duration::from_secs(20);
-const ROUNDS: usize = 2;
+const SETTLE: Duration = Duration::from_secs(10);
+const SPAN: Duration = Duration::from_secs(10);
+const ROUNDS: usize = 3;
+
+/// Shares of a request of half a core.
+const SERVICE_SHARES: u64 = 512;
 
 const SERVICE: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0201";
 const BATCH: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0202";
 const SERVICE_ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650201";
 const BATCH_ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650202";
 
-/// CPU request of the service.
+/// Batch next to the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Request {
-    HalfACore,
-    None,
+enum Batch {
+    /// Of the QoS class BestEffort.
+    BestEffort,
+    /// Burstable, with a request of two cores and a batch priority.
+    Requests,
 }
 
 /// Rule that protects the service.
@@ -69,25 +74,25 @@ enum Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Alone,
-    Beside(Request, Rule),
+    Beside(Batch, Rule),
 }
 
 const CASES: [Case; 7] = [
     Case::Alone,
-    Case::Beside(Request::HalfACore, Rule::Off),
-    Case::Beside(Request::HalfACore, Rule::Utilization),
-    Case::Beside(Request::HalfACore, Rule::Waits),
-    Case::Beside(Request::None, Rule::Off),
-    Case::Beside(Request::None, Rule::Utilization),
-    Case::Beside(Request::None, Rule::Waits),
+    Case::Beside(Batch::BestEffort, Rule::Off),
+    Case::Beside(Batch::BestEffort, Rule::Utilization),
+    Case::Beside(Batch::BestEffort, Rule::Waits),
+    Case::Beside(Batch::Requests, Rule::Off),
+    Case::Beside(Batch::Requests, Rule::Utilization),
+    Case::Beside(Batch::Requests, Rule::Waits),
 ];
 
 impl Case {
     const fn scene(self) -> &'static str {
         match self {
             Self::Alone => "alone",
-            Self::Beside(Request::HalfACore, _) => "requests 0.5 cores",
-            Self::Beside(Request::None, _) => "requests no CPU",
+            Self::Beside(Batch::BestEffort, _) => "BestEffort",
+            Self::Beside(Batch::Requests, _) => "requests 2 cores",
         }
     }
 
@@ -103,7 +108,7 @@ impl Case {
     fn name(self) -> String {
         match self {
             Self::Alone => "the service alone".to_owned(),
-            Self::Beside(..) => format!("{}, {}", self.scene(), self.rule()),
+            Self::Beside(..) => format!("batch {}, {}", self.scene(), self.rule()),
         }
     }
 
@@ -116,11 +121,10 @@ impl Case {
         }
     }
 
-    /// Weight of the service, as `pkg/kubelet/cm` computes the shares.
-    const fn shares(self) -> u64 {
+    const fn batch(self) -> Batch {
         match self {
-            Self::Alone | Self::Beside(Request::HalfACore, _) => 512,
-            Self::Beside(Request::None, _) => 2,
+            Self::Alone => Batch::BestEffort,
+            Self::Beside(batch, _) => batch,
         }
     }
 }
@@ -146,7 +150,7 @@ fn main() {
         }
     }
     println!(
-        "\n| service | rule | p50 | p99 | p99 by run | answers per second | work of batch, rounds per second | CPUs of batch |\n\
+        "\n| batch | rule | p50 | p99 | p99 by run | answers per second | work of batch, rounds per second | CPUs of batch |\n\
          |---|---|---|---|---|---|---|---|"
     );
     let means: Vec<Figures> = all.iter().map(|figures| mean(figures)).collect();
@@ -181,23 +185,46 @@ fn mean(figures: &[Figures]) -> Figures {
     }
 }
 
+/// Sets the shares of a pod and its container.
+fn set_shares(pod: &Cgroup, container: &Cgroup, shares: u64) {
+    for cgroup in [pod, container] {
+        cgroup.set_weight(shares);
+    }
+}
+
+/// The service and batch with the shares that `pkg/kubelet/cm` computes, and the kubelet's list.
+fn scene(tree: &RealTree, batch: Batch) -> (Cgroup, Cgroup, Kubelet) {
+    let qos = if batch == Batch::Requests { Qos::Burstable } else { Qos::BestEffort };
+    let pods = [tree.pod(Qos::Burstable, SERVICE), tree.pod(qos, BATCH)];
+    let [service, spinning] = [pods[0].child(SERVICE_ID), pods[1].child(BATCH_ID)];
+    let batch_shares = if batch == Batch::Requests { 2048 } else { 2 };
+    set_shares(&pods[0], &service, SERVICE_SHARES);
+    set_shares(&pods[1], &spinning, batch_shares);
+    // The level has the shares of its pods' requests.
+    let of_batch = if batch == Batch::Requests { batch_shares } else { 0 };
+    tree.kubepods().existing_child("burstable").set_weight(SERVICE_SHARES + of_batch);
+    tree.kubepods().existing_child("besteffort").set_weight(2);
+    let requesting = |pod: &mut serde_json::Value, cpu: &str| {
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    };
+    let mut listed = [
+        running_pod(SERVICE, "test", "service", SERVICE_ID),
+        running_pod(BATCH, "test", "batch", BATCH_ID),
+    ];
+    requesting(&mut listed[0], "500m");
+    match batch {
+        Batch::BestEffort => listed[1]["status"]["qosClass"] = json!("BestEffort"),
+        Batch::Requests => {
+            requesting(&mut listed[1], "2");
+            listed[1]["spec"]["priority"] = json!(5500);
+        }
+    }
+    (service, spinning, Kubelet::start(pod_list(&listed)))
+}
+
 fn measure(case: Case) -> Figures {
     let tree = RealTree::new();
-    let (service_pod, batch_pod) =
-        (tree.pod(Qos::Burstable, SERVICE), tree.pod(Qos::BestEffort, BATCH));
-    let (service, batch) = (service_pod.child(SERVICE_ID), batch_pod.child(BATCH_ID));
-    for cgroup in [&tree.kubepods().existing_child("burstable"), &service_pod, &service] {
-        cgroup.set_weight(case.shares());
-    }
-    for cgroup in [&tree.kubepods().existing_child("besteffort"), &batch_pod, &batch] {
-        cgroup.set_weight(2);
-    }
-    let mut best_effort = running_pod(BATCH, "test", "batch", BATCH_ID);
-    best_effort["status"]["qosClass"] = json!("BestEffort");
-    let kubelet = Kubelet::start(pod_list(&[
-        running_pod(SERVICE, "test", "service", SERVICE_ID),
-        best_effort,
-    ]));
+    let (service, batch, kubelet) = scene(&tree, case.batch());
     let state = tempfile::tempdir().unwrap();
     let [latencies, work] = ["latencies", "work"].map(|name| state.path().join(name));
     let beside = if case == Case::Alone { awake(&tree) } else { batch.clone() };
