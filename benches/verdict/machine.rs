@@ -1,4 +1,4 @@
-//! What else ran on the measured CPUs.
+//! CPU time of other processes, and stolen time, on the measured CPUs.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a scenario is made of. Plain values: nothing here touches a cgroup.
+//! Parts of a scenario. Plain values: nothing here touches a cgroup.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub(crate) enum Load {
     Packets { work: u64, every: u64 },
 }
 
-/// What a container is in its scenario.
+/// Role of a container in its scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Its latencies are measured.
@@ -183,7 +183,7 @@ pub(crate) enum Limit {
     Above,
 }
 
-/// What is removed in one phase.
+/// Change of one phase: a removed suspect or limit, or a higher request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
     Freeze(&'static str),

@@ -55,7 +55,7 @@ pub(crate) struct Outcome {
     pub(crate) disturbance: Disturbance,
 }
 
-/// Why a run ended early.
+/// Reason for which a run ended early.
 #[derive(Debug)]
 pub(crate) enum Ended {
     Interrupted,
@@ -228,7 +228,7 @@ impl Node {
     }
 }
 
-/// What the agent says.
+/// Answer of the agent.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) answer: Answer,

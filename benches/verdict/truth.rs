@@ -30,7 +30,7 @@ pub(crate) enum Slowed {
     Yes,
 }
 
-/// What removal shows about one service.
+/// Result of the removals for one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Truth {
     pub(crate) slowed: Slowed,
@@ -97,7 +97,7 @@ impl Truth {
     }
 }
 
-/// What the agent says about one pod.
+/// Verdict of the agent about one pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Silent,

@@ -1,5 +1,5 @@
-//! What `cargo bench --bench verdict` takes for the truth, how it scores an answer, and that its
-//! table contains the cases that it must contain.
+//! `cargo bench --bench verdict`: the truth by removal, the score of an answer, and the cases that
+//! its table must contain.
 
 use std::collections::BTreeSet;
 

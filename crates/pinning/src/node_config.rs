@@ -1,4 +1,4 @@
-//! What pinning and its undoing know of the node.
+//! Cgroups and files of the node, for the passes and the drain.
 
 use std::path::PathBuf;
 

@@ -175,7 +175,7 @@ impl SnapshotReader {
     }
 }
 
-/// What a counter gained, seconds.
+/// Increase of a counter, seconds.
 fn gained(counter: &mut Option<u64>, now: Option<u64>) -> Option<f64> {
     let before = std::mem::replace(counter, now);
     Some(seconds(now?.saturating_sub(before?)))

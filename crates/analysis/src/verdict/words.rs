@@ -2,7 +2,7 @@
 
 use api::{CauseKind, SlowedReason, Verdict, VictimClass};
 
-/// What a verdict does not contain.
+/// Facts that the text needs beside the verdict.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context {
     pub(super) has_pod_quota: bool,

@@ -12,8 +12,8 @@ use xtask::cluster::{Cluster, ClusterError, NODE_NAME, ensure, pods, wait_until}
 const PODS: usize = 20;
 const LABEL: &str = "start=together";
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// What a start of the node leaves to containerd and the kubelet: no process of a pod, and nothing
-/// below `/run`. The old containers stay in containerd's database.
+/// Commands that bring the node into the state after a boot: no process of a pod, and nothing below
+/// `/run`. The old containers stay in containerd's database.
 const RESTART: &str = "systemctl stop kubelet containerd && echo 1 > /sys/fs/cgroup/kubepods.slice/cgroup.kill && \
      { pkill -KILL -x containerd-shim; \
      for mount in $(grep -oE ' /run/(containerd|netns)/[^ ]+' /proc/mounts | sort -r); do umount -l $mount; done; \

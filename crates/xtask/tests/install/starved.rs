@@ -11,8 +11,8 @@ const SHARED: [&str; 2] = ["starved-0", "starved-1"];
 const STARVE: &str = "pid=$(pgrep -x cpuwarden) && read -r line < /proc/$pid/cgroup && scope=${line#0::} && \
      echo 1 > /sys/fs/cgroup${scope%/*}/cpu.weight";
 
-/// What starts next to an agent that is starved or hangs gets its CPUs at the latest when the agent
-/// is connected again.
+/// Containers that start next to an agent that is starved or hangs get their CPUs at the latest when
+/// the agent is connected again.
 pub(super) fn placement_is_repaired(cluster: &Cluster) -> Result<String, ClusterError> {
     let values = ["profile=pin", "config.pinning=enforce", "nri.enabled=true"];
     agent::install(cluster, &values)?;

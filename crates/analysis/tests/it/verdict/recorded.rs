@@ -28,13 +28,13 @@ use super::scene::{culprit, identity, line};
 /// Milliseconds per second.
 struct Recorded {
     name: &'static str,
-    /// What removal would show.
+    /// Cause that removal would show.
     truth: &'static str,
     stolen: u64,
     idle: u64,
     /// Use of each pod, and its time next to another pod on the same core.
     used: &'static [(&'static str, u64, u64)],
-    /// What the service lost to each.
+    /// Time that the service lost to each.
     lost: &'static [(&'static str, u64)],
     expected: &'static str,
 }
