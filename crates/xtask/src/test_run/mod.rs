@@ -2,11 +2,13 @@
 //!
 //! Host tests, emulated nodes and lints run at the same time. Nodes and lints take only the CPU time
 //! that the host tests leave; a node counts instructions, so that this cannot fail its tests.
-//! The last lines of the output list the slowest tests, the failed tests and the number of tests.
+//! The last lines of the output list the times of the parts, the slowest tests, the failed tests and
+//! the number of tests.
 
 mod beside;
 mod libtest;
 mod lints;
+mod part_times;
 mod parts;
 mod priority;
 mod queue;
@@ -17,7 +19,6 @@ use std::ffi::OsString;
 use std::panic::resume_unwind;
 use std::process::{Command, ExitStatus};
 use std::thread::{self, ScopedJoinHandle};
-use std::time::Instant;
 
 use crate::cluster::{self, Release};
 use crate::deny::DenyError;
@@ -27,6 +28,7 @@ use crate::tools::{self, ToolError};
 use crate::workspace;
 use beside::{Beside, BesideError};
 use libtest::Summary;
+use part_times::PartTimes;
 use priority::Priority;
 use queue::Plan;
 pub use targets::TargetsError;
@@ -95,8 +97,10 @@ pub enum TestRunError {
 pub fn run(options: &Options) -> Result<(), TestRunError> {
     ensure_prerequisites()?;
     let wants = |step| options.only.is_empty() || options.only.contains(&step);
+    let times = PartTimes::default();
     if wants(Step::Fmt) {
-        timed("format", || Ok(process::run(cargo().args(["fmt", "--all", "--check"]))?))?;
+        let check = || process::run(cargo().args(["fmt", "--all", "--check"]));
+        times.timed("format", check)?;
     }
     if !options.cargo_test_args.is_empty() {
         let _beside = Beside::start(options.beside)?;
@@ -105,25 +109,30 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
         return if status.success() { Ok(()) } else { Err(TestRunError::CargoTest(status)) };
     }
     thread::scope(|scope| {
+        let times = &times;
         // Downloads and Go builds: while the test binaries are built.
-        let tools = wants(Step::Tools)
-            .then(|| scope.spawn(|| timed("tools", || Ok(tools::install_all()?))));
+        let install = || times.timed("tools", tools::install_all);
+        let tools = wants(Step::Tools).then(|| scope.spawn(install));
         if !wants(Step::Test) {
             tools.map_or(Ok(()), join)?;
-            let lint = || lints::run(Priority::Normal);
-            return if wants(Step::Lints) { lint() } else { Ok(()) };
+            let lint = || times.timed("lints", || lints::run(Priority::Normal));
+            let linted = if wants(Step::Lints) { lint() } else { Ok(()) };
+            println!("\n{}", times::of_parts(times).trim_end());
+            return linted;
         }
-        let targets = timed("build", || Ok(targets::build()?))?;
+        let targets = times.timed("build", targets::build)?;
         tools.map_or(Ok(()), join)?;
         let _beside = Beside::start(options.beside)?;
         crate::node::times::clear();
         let plan = Plan::new(targets, options.all);
         let next_to = Priority::next_to_host_tests(options.beside);
-        let lints = wants(Step::Lints).then(|| scope.spawn(move || lints::run(next_to)));
-        let summary = test(&plan, next_to);
+        let lint = move || times.timed("lints", || lints::run(next_to));
+        let lints = wants(Step::Lints).then(|| scope.spawn(lint));
+        let summary = test(&plan, next_to, times);
         let lints = lints.map(join);
-        let cluster = options.all.then(|| timed("cluster", test_cluster));
-        println!("\n{}{}", times::slowest(&summary), summary.describe());
+        let cluster = options.all.then(|| times.timed("cluster", test_cluster));
+        let parts = times::of_parts(times);
+        println!("\n{parts}{}{}", times::slowest(&summary), summary.describe());
         lints.transpose()?;
         cluster.transpose()?;
         if summary.is_success() { Ok(()) } else { Err(TestRunError::Tests) }
@@ -132,15 +141,18 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
 
 /// Host tests and nodes at the same time. The tests that load nothing come first, the two halves of
 /// their list at once, since many of them wait: the cgroups of the others have the highest weight.
-fn test(plan: &Plan, nodes: Priority) -> Summary {
+fn test(plan: &Plan, nodes: Priority, times: &PartTimes) -> Summary {
     let mut sum = Summary::default();
     let (first, second) = plan.small.split_at(plan.small.len() / 2);
+    let part = |name: &'static str, runs, priority| {
+        move || times.timed(name, || queue::run(name, runs, priority))
+    };
     thread::scope(|scope| {
-        let nodes = scope.spawn(move || queue::run("nodes", &plan.nodes, nodes));
-        let half = scope.spawn(move || queue::run("small", first, Priority::Normal));
-        sum.add(queue::run("small", second, Priority::Normal));
+        let nodes = scope.spawn(part("nodes", &plan.nodes, nodes));
+        let half = scope.spawn(part("small", first, Priority::Normal));
+        sum.add(part("small", second, Priority::Normal)());
         sum.add(join(half));
-        sum.add(queue::run("host", &plan.host, Priority::Normal));
+        sum.add(part("host", &plan.host, Priority::Normal)());
         sum.add(join(nodes));
     });
     sum
@@ -160,15 +172,6 @@ fn test_cluster() -> Result<(), TestRunError> {
 
 fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-}
-
-/// Runs a part and prints its duration.
-fn timed<T>(part: &str, run: impl FnOnce() -> Result<T, TestRunError>) -> Result<T, TestRunError> {
-    eprintln!("==> {part}");
-    let began = Instant::now();
-    let result = run();
-    eprintln!("==> {part} took {:.0} s", began.elapsed().as_secs_f64());
-    result
 }
 
 fn ensure_prerequisites() -> Result<(), TestRunError> {

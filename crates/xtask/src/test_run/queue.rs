@@ -7,14 +7,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use procfs::process::Process;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::libtest::{Follower, Summary, TargetTime};
 use super::parts;
 use super::priority::Priority;
 use super::targets::Target;
-use crate::workspace;
+use crate::{process, workspace};
 
 /// Maximum wait for output after the program has ended: a process that a test left behind may hold
 /// the pipe open.
@@ -135,8 +134,7 @@ impl Run {
         // Closes this process's end of the pipe; otherwise the reader would never see its end.
         drop(command);
         follow(&mut child, &lines(BufReader::new(reader)), each)?;
-        let cpu = cpu_time(&child);
-        Ok((child.wait()?, cpu))
+        process::wait(&mut child)
     }
 
     fn command(&self, priority: Priority) -> Command {
@@ -195,15 +193,6 @@ fn follow(
     }
 }
 
-/// CPU time of a process that has ended and of the children that it waited for; 0 if unknown.
-fn cpu_time(child: &Child) -> Duration {
-    let stat = i32::try_from(child.id()).ok().and_then(|pid| Process::new(pid).ok()?.stat().ok());
-    let ticks = stat.map_or(0, |stat| {
-        stat.utime + stat.stime + stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs()
-    });
-    Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use rustix::process::{Signal, kill_process};
@@ -259,16 +248,5 @@ mod tests {
         // Fails if the run waited for the end of the process.
         kill_process(sleeper, Signal::KILL).unwrap();
         assert!(summary.is_success());
-    }
-
-    #[test]
-    fn cpu_time_includes_children() {
-        let script = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; true";
-        let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
-        let pid = Pid::from_child(&child);
-        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
-        let time = cpu_time(&child);
-        child.wait().unwrap();
-        assert!(time >= Duration::from_millis(50), "{time:?}");
     }
 }

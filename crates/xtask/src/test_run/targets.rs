@@ -52,7 +52,8 @@ fn build_selected(selection: &[&str]) -> Result<Vec<Target>, TargetsError> {
     let mut command = cargo();
     command.args(["test", "--locked", "--no-run"]).args(selection);
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
-    let output = command.output().map_err(|source| process::start_error(&command, source))?;
+    let output =
+        process::output(&mut command).map_err(|source| process::start_error(&command, source))?;
     if !output.status.success() {
         return Err(process::failed(&command, output.status, "").into());
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use super::libtest::{Summary, TestTime};
+use super::part_times::PartTimes;
 use crate::node::times as node_times;
 use crate::workspace;
 
@@ -12,6 +13,12 @@ const SLOWEST: usize = 20;
 
 /// Shorter targets are not printed.
 const LONG_SECONDS: f64 = 5.0;
+
+/// Writes the times of the parts to a file, and returns their description.
+pub(super) fn of_parts(times: &PartTimes) -> String {
+    let path = workspace::target_dir().join("test-times/parts");
+    times.keep(&path).unwrap_or_else(|error| format!("{}: {error}\n", path.display()))
+}
 
 /// Writes all durations to a file, and describes the slowest tests and the long targets.
 pub(super) fn slowest(summary: &Summary) -> String {
