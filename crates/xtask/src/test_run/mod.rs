@@ -30,7 +30,7 @@ use beside::{Beside, BesideError};
 use libtest::Summary;
 use part_times::PartTimes;
 use priority::Priority;
-use queue::Plan;
+use queue::{Plan, Queue};
 pub use targets::TargetsError;
 pub(crate) use targets::build_one;
 
@@ -139,20 +139,26 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
     })
 }
 
-/// Host tests and nodes at the same time. The tests that load nothing come first, the two halves of
-/// their list at once, since many of them wait: the cgroups of the others have the highest weight.
+/// Binaries of small tests at once, since many of them wait.
+const SMALL_AT_ONCE: usize = 3;
+
+/// Host tests and nodes at the same time. The tests that load nothing come first: the cgroups of the
+/// others have the highest weight.
 fn test(plan: &Plan, nodes: Priority, times: &PartTimes) -> Summary {
     let mut sum = Summary::default();
-    let (first, second) = plan.small.split_at(plan.small.len() / 2);
-    let part = |name: &'static str, runs, priority| {
-        move || times.timed(name, || queue::run(name, runs, priority))
-    };
+    let [nodes_queue, small, host] =
+        [&plan.nodes, &plan.small, &plan.host].map(|runs| Queue::new(runs));
     thread::scope(|scope| {
-        let nodes = scope.spawn(part("nodes", &plan.nodes, nodes));
-        let half = scope.spawn(part("small", first, Priority::Normal));
-        sum.add(part("small", second, Priority::Normal)());
-        sum.add(join(half));
-        sum.add(part("host", &plan.host, Priority::Normal)());
+        let nodes =
+            scope.spawn(|| times.timed("nodes", || queue::run("nodes", &nodes_queue, nodes)));
+        let of_small = |lane: usize| {
+            let part = format!("small tests, {lane} of {SMALL_AT_ONCE}");
+            times.timed(&part, || queue::run("small", &small, Priority::Normal))
+        };
+        let lanes: Vec<_> =
+            (1..=SMALL_AT_ONCE).map(|lane| scope.spawn(move || of_small(lane))).collect();
+        lanes.into_iter().for_each(|lane| sum.add(join(lane)));
+        sum.add(times.timed("host", || queue::run("host", &host, Priority::Normal)));
         sum.add(join(nodes));
     });
     sum

@@ -29,6 +29,20 @@ const ALL_NODES: &[&str] = &[
 /// Tests of images and releases.
 const IMAGE: &str = "-p xtask --test image";
 
+/// Small tests that take more than ten seconds. They start first, so that none of them ends alone.
+const LONG: &[&str] = &[
+    IMAGE,
+    "-p endpoint --test ui",
+    "-p nri --test go_library",
+    "-p analysis --test it",
+    "-p pod-sources --test it",
+];
+
+/// Place of a target in the order of the small tests.
+pub(super) fn rank(target: &str) -> usize {
+    LONG.iter().position(|&long| long == target).unwrap_or(LONG.len())
+}
+
 /// The runs of a target, by the arguments of `cargo test` that select it. `all` adds the tests that
 /// only a release needs; those are marked `ignore`.
 pub(super) fn of(target: &str, all: bool) -> Parts {

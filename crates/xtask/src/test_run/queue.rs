@@ -1,10 +1,11 @@
-//! Queues of test binaries: each runs one after the other.
+//! Queues of test binaries.
 
 use std::fs;
 use std::io::{self, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -73,14 +74,29 @@ impl Plan {
             plan.host.extend(runs(parts.host, TEST_THREADS));
             plan.small.extend(runs(parts.small, TEST_THREADS));
         }
+        plan.small.sort_by_key(|run| parts::rank(&run.target.arguments));
         plan
     }
 }
 
-/// Runs the binaries one after the other.
-pub(super) fn run(queue: &str, runs: &[Run], priority: Priority) -> Summary {
+/// Runs that nothing has taken yet.
+#[derive(Debug)]
+pub(super) struct Queue<'a>(Mutex<std::slice::Iter<'a, Run>>);
+
+impl<'a> Queue<'a> {
+    pub(super) fn new(runs: &'a [Run]) -> Self {
+        Self(Mutex::new(runs.iter()))
+    }
+
+    fn next(&self) -> Option<&'a Run> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+}
+
+/// Runs the binaries of a queue one after the other, until none is left.
+pub(super) fn run(name: &str, queue: &Queue<'_>, priority: Priority) -> Summary {
     let mut sum = Summary::default();
-    for run in runs {
+    while let Some(run) = queue.next() {
         let began = Instant::now();
         let mut follower = Follower::new(&run.target.arguments);
         let mut output = Vec::new();
@@ -98,10 +114,10 @@ pub(super) fn run(queue: &str, runs: &[Run], priority: Priority) -> Summary {
         let wall = began.elapsed();
         let line = run.describe();
         // One write: the queues share the output. If it cannot be written, the result still counts.
-        let header = format!("\n==> {queue}: {line} ({:.0} s)\n", wall.as_secs_f64());
+        let header = format!("\n==> {name}: {line} ({:.0} s)\n", wall.as_secs_f64());
         let _ = io::stdout().lock().write_all(&[header.as_bytes(), &output].concat());
         sum.add(follower.finish(is_success));
-        sum.targets.push(TargetTime { queue: queue.to_owned(), target: line, wall, cpu });
+        sum.targets.push(TargetTime { queue: name.to_owned(), target: line, wall, cpu });
     }
     sum
 }
@@ -232,6 +248,25 @@ mod tests {
             command.get_envs().any(|(name, value)| name == PICTURES && value.is_some())
         };
         assert!(has_pictures(true) && !has_pictures(false));
+    }
+
+    #[test]
+    fn the_longest_of_the_small_tests_come_first() {
+        let targets =
+            ["-p a --lib", "-p analysis --test it", "-p b --lib", "-p endpoint --test ui"].map(
+                |arguments| Target {
+                    arguments: arguments.to_owned(),
+                    program: "/bin/true".into(),
+                    directory: "/".into(),
+                },
+            );
+        let plan = Plan::new(targets.to_vec(), false);
+        let queue = Queue::new(&plan.small);
+        let order: Vec<_> =
+            std::iter::from_fn(|| queue.next()).map(|run| run.target.arguments.as_str()).collect();
+        let expected =
+            ["-p endpoint --test ui", "-p analysis --test it", "-p a --lib", "-p b --lib"];
+        assert_eq!(order, expected);
     }
 
     #[test]
