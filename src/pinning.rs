@@ -113,6 +113,7 @@ fn pinner_config(config: &Config, hierarchy: &Hierarchy) -> PinnerConfig {
         node: node_config(config, hierarchy.clone()),
         owner_namespaces: pinning.owner_namespaces.clone(),
         reconcile_interval: config.reconcile_interval,
+        settled_after: pinning::SETTLED_AFTER,
         descriptors: usize::try_from(descriptors).unwrap_or(usize::MAX),
         reserved: pinning.reserved.clone(),
         settings: pinning.settings.clone(),

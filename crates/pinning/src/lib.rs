@@ -39,7 +39,7 @@ pub use owner::{
     CPU_MANAGER_STATE, CpuManagerState, OWNER_NAMESPACES, OwnerSearch, connected_plugins,
     other_agents,
 };
-pub use pinner::{Pinner, PinnerConfig};
+pub use pinner::{Pinner, PinnerConfig, SETTLED_AFTER};
 pub use repairs::PauseCause;
 pub use report::{Operation, Operations, PassReport, PinningStatus, Trace};
 pub use status_file::not_in_effect;

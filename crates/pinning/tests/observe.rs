@@ -102,6 +102,7 @@ impl Files {
             },
             owner_namespaces: vec!["kube-system".to_owned()],
             reconcile_interval: Duration::MAX,
+            settled_after: Duration::MAX,
             descriptors: 1000,
             reserved: CpuSet::new(),
             settings: PlacementSettings::default(),

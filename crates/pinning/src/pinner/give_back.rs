@@ -1,7 +1,6 @@
 //! Restores: processes that the kernel moved out of a cpuset, and all written cpusets at a drain.
 
 use std::path::Path;
-use std::time::Duration;
 
 use api::Pin;
 use kubepods::PodIndex;
@@ -15,10 +14,6 @@ use crate::owner::CpuManagerState;
 use crate::report::{Operation, PassReport};
 use crate::tree::View;
 use crate::{drain, stranded};
-
-/// Minimum age of a cgroup before its processes are moved. In a younger one the runtime may still
-/// be moving processes.
-const SETTLED: Duration = Duration::from_secs(5);
 
 impl Pinner {
     /// Moves processes back into cpusets that had lost their last CPU. Skips cgroups that the
@@ -35,8 +30,10 @@ impl Pinner {
         if self.mode.granted().is_none() || !self.strays.take() {
             return;
         }
-        let is_settled =
-            |path: &Path| view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > SETTLED);
+        let settled_after = self.config.settled_after;
+        let is_settled = |path: &Path| {
+            view.seen.get(path).is_some_and(|(since, _)| since.elapsed() > settled_after)
+        };
         for cgroup in containers.filter(|cgroup| is_settled(&cgroup.path)) {
             let moved = stranded::bring_back(&self.config.node.hierarchy, &cgroup.path);
             if moved > 0 {

@@ -36,6 +36,9 @@ use mode::{PinnerMode, Why};
 use record::{Found, Record};
 use strays::StraySearch;
 
+/// [`PinnerConfig::settled_after`] of the agent.
+pub const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
 /// Configuration of pinning.
 #[derive(Debug, Clone)]
 pub struct PinnerConfig {
@@ -48,6 +51,9 @@ pub struct PinnerConfig {
     /// Maximum age of the last walk of the cgroup tree by any of its users; a walk finds cgroups
     /// missed by inotify.
     pub reconcile_interval: Duration,
+    /// Minimum age of a cgroup before processes are moved back into it after a loss of CPUs. In a
+    /// younger one the runtime may still be moving processes.
+    pub settled_after: Duration,
     /// Maximum number of cpuset files kept open; beyond that, files are opened for each read.
     pub descriptors: usize,
     /// CPUs reserved for the host.

@@ -9,7 +9,8 @@ use kernel_text::CpuSet;
 use kubepods::PodIndex;
 use kubepods::model::{Container, Phase, Pod, Resources};
 use pinning::{
-    DrainConfig, NodeConfig, PassReport, Pinner, PinnerConfig, Scope, Trace, to_current,
+    DrainConfig, NodeConfig, PassReport, Pinner, PinnerConfig, SETTLED_AFTER, Scope, Trace,
+    to_current,
 };
 use placement::{Class, Holding, PlacementSettings, Profiles, Step, Uid};
 use state_dir::PinningCheckpoint;
@@ -198,6 +199,7 @@ pub(super) fn config(kubepods: &Path, state: &Path, enforce: bool) -> PinnerConf
         },
         owner_namespaces: vec!["kube-system".to_owned()],
         reconcile_interval: Duration::from_secs(30),
+        settled_after: SETTLED_AFTER,
         descriptors: 1000,
         reserved: CpuSet::new(),
         settings: PlacementSettings { share_floor: 1, ..PlacementSettings::default() },

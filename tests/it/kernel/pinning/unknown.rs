@@ -1,11 +1,12 @@
 //! Unknown cgroups below pods, and pods that cannot be confined: neither delays the other pods.
 
 use std::fs;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernel_text::CpuSet;
-use pinning::{Operation, PassReport, PinningStatus, Trace};
+use pinning::{Operation, PassReport, Pinner, PinnerConfig, PinningStatus, Trace};
 use placement::{Class, Step};
 
 use super::rival::rewrite;
@@ -37,6 +38,7 @@ fn cgroup_churn_in_a_container_delays_nothing() {
     let mut pinner = scene.pinner(true);
     let container = scene.container(0).dir("cpuset");
     let stop = AtomicBool::new(false);
+    let begun = Barrier::new(2);
     let make_cgroups = || {
         for n in 0u64.. {
             let job = container.join(format!("job{}", n % 8));
@@ -48,6 +50,9 @@ fn cgroup_churn_in_a_container_delays_nothing() {
             );
             std::thread::sleep(Duration::from_millis(1));
             let _ = fs::remove_dir(container.join(format!("job{}", (n + 3) % 8)));
+            if n == 8 {
+                begun.wait();
+            }
             if stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -55,7 +60,7 @@ fn cgroup_churn_in_a_container_delays_nothing() {
     };
     std::thread::scope(|scope| {
         let making = scope.spawn(make_cgroups);
-        std::thread::sleep(Duration::from_millis(20));
+        begun.wait();
         let reports: Vec<PassReport> =
             (0..40).map(|_| pinner.pass(&scene.index(), &CpuSet::new(), &mut |_| {})).collect();
         stop.store(true, Ordering::Relaxed);
@@ -135,11 +140,11 @@ fn processes_moved_by_v1_out_of_an_empty_cpuset_return() {
         PodRequest { class: Class::Lse, cpus: 1 },
     ]);
     let running = scene.container(1).spawn(&Workload::Spin { threads: 2 });
-    let mut pinner = scene.pinner(true);
+    // No cgroup is too young.
+    let config = PinnerConfig { settled_after: Duration::ZERO, ..scene.config(true) };
+    let mut pinner = Pinner::new(config).unwrap();
     scene.pass(&mut pinner);
     let cpus = scene.effective(1);
-    // Newer ones are left to the runtime.
-    std::thread::sleep(Duration::from_millis(5100));
     let (pod, container) = (scene.pods[1].1.dir("cpuset"), scene.container(1).dir("cpuset"));
     if !container.join("cpuset.cpus.effective").exists() {
         fs::write(pod.join("cgroup.procs"), running.pid().to_string()).unwrap();

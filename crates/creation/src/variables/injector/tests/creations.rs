@@ -60,6 +60,7 @@ fn pinner(node: &TempDir, admission: Admission) -> Pinner {
         node,
         owner_namespaces: Vec::new(),
         reconcile_interval: Duration::MAX,
+        settled_after: Duration::MAX,
         descriptors: 100,
         reserved: CpuSet::new(),
         settings: PlacementSettings::default(),
