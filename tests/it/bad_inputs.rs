@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rcgen::KeyPair;
 use tempfile::TempDir;
 
-use crate::support::binary;
+use crate::support::{binary, end_of};
 
 const BAD: i32 = 64;
 const NO_HIERARCHY: i32 = 72;
@@ -107,13 +107,7 @@ const CASES: &[(&str, &str, i32, &str)] = &[
 /// Returns exit code and standard error.
 fn outcome(command: &mut Command) -> (i32, String) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    end_of(&mut child, Duration::from_secs(60));
     let output = child.wait_with_output().unwrap();
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
 }

@@ -6,12 +6,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
 
-use crate::support::{Agent, Exposition, binary, eventually, http};
+use crate::support::{Agent, Exposition, binary, end_of, eventually, http, poll};
 
 /// An agent whose standard error is not read.
 struct Unheard {
@@ -52,14 +52,7 @@ impl Unheard {
     /// Exit status after SIGTERM.
     fn end(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "SIGTERM does not end it");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        end_of(&mut self.child, Duration::from_secs(30))
     }
 }
 
@@ -113,17 +106,7 @@ fn exit_codes_do_not_depend_on_standard_error() {
                 .stderr(stderr)
                 .spawn()
                 .unwrap();
-            let deadline = Instant::now() + Duration::from_secs(30);
-            let status = loop {
-                match child.try_wait().unwrap() {
-                    Some(status) => break status,
-                    None if Instant::now() > deadline => {
-                        child.kill().unwrap();
-                        break child.wait().unwrap();
-                    }
-                    None => std::thread::sleep(Duration::from_millis(5)),
-                }
-            };
+            let status = end_of(&mut child, Duration::from_secs(30));
             assert_eq!(status.code(), Some(code), "{args:?}, standard error {name}: {status}");
         }
     }
@@ -251,11 +234,9 @@ fn a_pinning_thread_that_hangs_fails_healthz_and_claims_nothing() {
     let fifo = directory.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
     fs::rename(&fifo, &state).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(150);
-    while agent.get("/healthz").0 == 200 {
-        assert!(Instant::now() < deadline, "/healthz is still well");
-        std::thread::sleep(Duration::from_millis(500));
-    }
+    // No progress for a minute.
+    let (every, limit) = (Duration::from_millis(500), Duration::from_secs(150));
+    poll(every, limit, || "a fault".to_owned(), || agent.get("/healthz").0 != 200);
     let (status, text) = agent.get("/healthz");
     assert!(status == 503 && text.contains("pinning has made no progress"), "{status}: {text}");
     assert!(!text.contains("sampler"), "{text}");

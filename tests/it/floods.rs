@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{
-    Agent, Cgroup, Exposition, OnStage, READY, RealTree, Running, eventually, http, turn,
+    Agent, Cgroup, Exposition, OnStage, READY, RealTree, Running, eventually, http, poll, turn,
 };
 
 const OPTIONS: [&str; 2] = ["--pod-source=none", "--sched-trace=off"];
@@ -44,6 +44,11 @@ fn sent(agent: &Agent, text: &str) -> TcpStream {
     // The agent may already have closed the connection.
     let _ = stream.write_all(text.as_bytes());
     stream
+}
+
+/// Bytes that have arrived and that nothing has read.
+fn unread_bytes(stream: &TcpStream) -> u64 {
+    rustix::io::ioctl_fionread(stream).unwrap()
 }
 
 #[test]
@@ -110,7 +115,12 @@ fn memory_stays_bounded_through_header_bombs_and_unread_pages() {
     let unread: Vec<TcpStream> = (0..100)
         .map(|_| sent(&agent, &"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(50)))
         .collect();
-    std::thread::sleep(Duration::from_secs(3));
+    let mut answered = 0;
+    let what = || "the agent fills the buffers of the connections".to_owned();
+    poll(Duration::from_millis(200), Duration::from_secs(60), what, || {
+        let before = std::mem::replace(&mut answered, unread.iter().map(unread_bytes).sum());
+        answered > 0 && answered == before
+    });
     let after_pages = resident_bytes(&agent);
     let resident = [idle, after_bombs, after_pages];
     println!(

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Agent, Kubelet, Qos, RealTree, Workload, binary, eventually, http, pod_list, running_pod,
+    Agent, Kubelet, Qos, RealTree, Workload, binary, eventually, http, pod_list, poll, running_pod,
 };
 use browser::Browser;
 
@@ -127,13 +127,8 @@ fn wait_for_a_change(address: SocketAddr) {
     let path = format!("/api/v1/pods/{}", SPINNER.0);
     let has_change =
         || http::get(address, &path).is_ok_and(|(_, answer)| answer.contains("\"patchCommand\""));
-    for _ in 0..600 {
-        if has_change() {
-            return;
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
-    panic!("no recommended limit within ten minutes");
+    let (every, limit) = (Duration::from_secs(1), Duration::from_secs(600));
+    poll(every, limit, || "a recommended limit".to_owned(), has_change);
 }
 
 fn wait_for_data(address: SocketAddr) {

@@ -4,7 +4,7 @@ mod narrow;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -12,7 +12,9 @@ use tempfile::TempDir;
 use crate::demo::{NOBODY, public_program};
 use crate::recording::seven_hundred_seconds;
 use crate::support::http;
-use crate::support::{Agent, OnStage, Qos, RealTree, Running, Workload, binary, eventually, turn};
+use crate::support::{
+    Agent, OnStage, Qos, RealTree, Running, Workload, binary, eventually, poll, turn,
+};
 
 /// A terminal with a shell, closed on drop.
 pub(crate) struct Tmux {
@@ -83,15 +85,13 @@ impl Tmux {
 
     /// Waits for a screen for which the condition holds, and returns it: the next one may differ.
     fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let screen = self.screen();
-            if condition(&screen) {
-                return screen;
-            }
-            assert!(Instant::now() < deadline, "{what}: not within a minute on\n{screen}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut screen = String::new();
+        let expected = || format!("{what}, on\n{}", self.screen());
+        poll(Duration::from_millis(20), Duration::from_secs(60), expected, || {
+            screen = self.screen();
+            condition(&screen)
+        });
+        screen
     }
 
     /// Starts the demo on real cgroups; returns its process when it shows its view. It ends on its

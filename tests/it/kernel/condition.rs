@@ -1,10 +1,10 @@
 //! The condition of the Node object, from real waits to the request. It is about the last minute,
 //! so that the test lasts longer than one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::pinning::events::Cluster;
-use crate::support::{Agent, Qos, RealTree, Workload};
+use crate::support::{Agent, Qos, RealTree, Workload, poll};
 
 const UIDS: [&str; 2] =
     ["8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0301", "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0302"];
@@ -24,16 +24,14 @@ fn the_node_has_the_condition_while_its_pods_wait_for_each_other() {
         pod.write("cpuset", "cpuset.cpus", "0");
         pod.spawn(&Workload::Spin { threads: 1 })
     });
-    let start = Instant::now();
     let status = || {
         let patches = cluster.server.node_patches();
         let last = patches.last()?;
         Some(last["status"]["conditions"][0]["status"].as_str()?.to_owned())
     };
-    while status().as_deref() != Some("True") {
-        assert!(start.elapsed() < TIMEOUT, "{:?}", cluster.server.node_patches());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let patches = || format!("the condition, after {:?}", cluster.server.node_patches());
+    let is_set = || status().as_deref() == Some("True");
+    poll(Duration::from_millis(100), TIMEOUT, patches, is_set);
     drop(spinners);
     let requests = cluster.server.requests();
     let others: Vec<_> =

@@ -7,13 +7,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::pinning::agent::kubelet;
 use super::pinning::events::Cluster;
-use crate::support::{Agent, Qos, RealTree, Workload, binary, running_pod};
+use crate::support::{Agent, Qos, RealTree, Workload, binary, poll, running_pod};
 
 /// Namespace, name and CPU request of each pod, and the end of its UID and of its container's ID.
 const PODS: [[&str; 4]; 3] = [
@@ -25,6 +25,8 @@ const PODS: [[&str; 4]; 3] = [
 const KNOWN_AFTER: u64 = 65;
 /// The minute, and a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(180);
+/// Each check is work for an emulated CPU.
+const POLL: Duration = Duration::from_millis(500);
 
 fn uid(end: &str) -> String {
     format!("8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c{end}")
@@ -88,23 +90,20 @@ fn a_slowed_service_is_named_with_its_cause_by_metrics_advice_and_event() {
     let _service = run(checkout);
     // Known as a service: it sleeps in between while nobody is in its way.
     let began = agent.metrics().ticks();
-    while agent.metrics().ticks() < began + KNOWN_AFTER {
-        std::thread::sleep(Duration::from_millis(500));
-    }
+    let is_known = || agent.metrics().ticks() >= began + KNOWN_AFTER;
+    poll(POLL, TIMEOUT, || agent.log(), is_known);
     let _others = [cart, report].map(run);
-    let start = Instant::now();
     let is_of_checkout = |event: &&Value| {
         event["regarding"]["uid"] == uid("0311") && event["reason"] == "CpuContention"
     };
     // A busy host, or an agent that is slow in emulation, is named before another pod runs.
     let names_a_pod = |event: &Value| is_of_checkout(&event) && !event["related"].is_null();
-    while !cluster.server.events().iter().any(names_a_pod) {
+    let slowed = || {
         let page = agent.metrics();
-        let slowed = page.with_prefix("cpuwarden_pod_slowed").map(|one| format!("{one:?}"));
-        let seen = slowed.collect::<Vec<_>>().join("\n");
-        assert!(start.elapsed() < TIMEOUT, "{seen}\n{}", agent.log());
-        std::thread::sleep(Duration::from_millis(500));
-    }
+        let rows = page.with_prefix("cpuwarden_pod_slowed").map(|one| format!("{one:?}"));
+        format!("{}\n{}", rows.collect::<Vec<_>>().join("\n"), agent.log())
+    };
+    poll(POLL, TIMEOUT, slowed, || cluster.server.events().iter().any(names_a_pod));
     let events = cluster.server.events();
     let event = events.iter().find(|event| names_a_pod(event)).unwrap();
     let found = (&event["type"], &event["related"]["name"]);
@@ -115,14 +114,11 @@ fn a_slowed_service_is_named_with_its_cause_by_metrics_advice_and_event() {
 
     let [namespace, pod] = [("namespace", "shop"), ("pod", "checkout")];
     let by_report = [namespace, pod, ("aggressor_workload", "report"), ("beyond_request", "true")];
-    let page = loop {
-        let page = agent.metrics();
-        if page.value("cpuwarden_pod_slowed_by_seconds_total", &by_report) > Some(20.0) {
-            break page;
-        }
-        assert!(start.elapsed() < TIMEOUT, "{}\n{}", page.text, agent.log());
-        std::thread::sleep(Duration::from_millis(500));
-    };
+    let mut page = agent.metrics();
+    poll(POLL, TIMEOUT, slowed, || {
+        page = agent.metrics();
+        page.value("cpuwarden_pod_slowed_by_seconds_total", &by_report) > Some(20.0)
+    });
     let of_neighbor = [namespace, pod, ("reason", "neighbor")];
     assert!(page.value("cpuwarden_pod_slowed_seconds_total", &of_neighbor) > Some(20.0));
     // Neither the cause nor a best effort of its own is slowed.

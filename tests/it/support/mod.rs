@@ -9,8 +9,11 @@ mod workload;
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 pub(crate) use agent::Agent;
 pub(crate) use exposition::Exposition;
@@ -38,10 +41,36 @@ pub(crate) fn write_program(path: &Path, mut content: impl Read) {
 }
 
 /// Waits until the condition holds; panics with its name after a minute.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    const EVERY: Duration = Duration::from_millis(20);
+    poll(EVERY, Duration::from_secs(60), || what.to_owned(), condition);
+}
+
+/// Checks the condition at this interval until it holds; panics after `limit` with what did not
+/// occur.
+pub(crate) fn poll(
+    every: Duration,
+    limit: Duration,
+    what: impl FnOnce() -> String,
+    mut condition: impl FnMut() -> bool,
+) {
+    let began = Instant::now();
     while !condition() {
-        assert!(Instant::now() < deadline, "{what}: not within a minute");
-        std::thread::sleep(Duration::from_millis(20));
+        if began.elapsed() > limit {
+            panic!("{}: not within {limit:?}", what());
+        }
+        std::thread::sleep(every);
     }
+}
+
+/// Waits for a program's end, and kills it after `limit`.
+pub(crate) fn end_of(child: &mut Child, limit: Duration) -> ExitStatus {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
+    let limit = Timespec::try_from(limit).unwrap();
+    let ready =
+        rustix::event::poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap();
+    if ready == 0 {
+        child.kill().unwrap();
+    }
+    child.wait().unwrap()
 }

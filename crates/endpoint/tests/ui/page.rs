@@ -271,7 +271,11 @@ fn the_table_can_be_filtered_sorted_and_paused() {
         browser.press("p");
         browser.wait_for("document.getElementById('live').textContent == 'paused'");
         let paused = browser.run(&format!("return {time}"));
-        std::thread::sleep(Duration::from_millis(1500));
+        browser.run(
+            "window.received = 0; new EventSource('api/v1/stream')
+                .addEventListener('frame', () => { window.received += 1; })",
+        );
+        browser.wait_for("window.received > 4");
         assert_eq!(browser.run(&format!("return {time}")), paused);
         browser.press("p");
         browser.wait_for(&format!("{time} != {paused}"));

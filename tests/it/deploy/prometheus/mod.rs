@@ -10,7 +10,7 @@ mod pinned;
 mod restarts;
 mod server;
 
-use std::thread::sleep;
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use demo::Demo;
@@ -22,7 +22,7 @@ use super::dashboards::{Query, choices, queries};
 use crate::fixtures::recording;
 use crate::recordings::Node;
 use crate::support::http::{free_address, serve};
-use crate::support::{Agent, OnStage, eventually, turn};
+use crate::support::{Agent, OnStage, eventually, poll, turn};
 
 /// Timeout for a node that boots at the speed of an emulated CPU.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -119,15 +119,13 @@ fn ask_until(
     empty: &mut Vec<Query>,
     mut is_done: impl FnMut(&[Query]) -> bool,
 ) {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
+    let empty = RefCell::new(empty);
+    let describe = || format!("data of {:#?}", empty.borrow());
+    poll(Duration::from_millis(200), TIMEOUT, describe, || {
+        let mut empty = empty.borrow_mut();
         empty.retain(|query| !prometheus.shows(&at_pace(&query.expression, pace)));
-        if is_done(empty) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "nothing from {empty:#?}");
-        sleep(Duration::from_millis(200));
-    }
+        is_done(empty.as_slice())
+    });
 }
 
 fn harm_is_told_from_bursts(prometheus: &Prometheus) {

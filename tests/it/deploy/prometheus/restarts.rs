@@ -1,11 +1,10 @@
 //! What a reader of Prometheus concludes about containers while the agent restarts.
 
-use std::thread::sleep;
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::server::{Pace, Prometheus};
 use crate::support::http::free_address;
-use crate::support::{Agent, Cgroup, Qos, RealTree, Running, Workload};
+use crate::support::{Agent, Cgroup, Qos, RealTree, Running, Workload, eventually};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0011";
 const ID: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d11";
@@ -61,18 +60,18 @@ scrape_configs: [{{job_name: cpuwarden, honor_labels: true, static_configs: [{{t
         "--cpu-budget=1000",
         "--sample-interval=100ms",
     ];
-    // Long enough to be noticed if it counts again.
-    sleep(Duration::from_secs(3));
+    // Enough to be noticed if it counts again.
+    eventually("ten periods", || container.cgroup.cpu_stat()["nr_periods"] >= 10);
     let mut truth = counted(&container.cgroup).map(|counted| -counted);
     for _ in 0..10 {
         let agent = Agent::start_at(address, &options);
         agent.after_ticks(2);
-        sleep(Duration::from_millis(500));
+        await_scrape(&prometheus);
         // The series goes on with the next run, so the agent's total is above the kernel's.
         add(&mut truth, container.end());
         container = Container::start(&pod);
         agent.after_ticks(2);
-        sleep(Duration::from_millis(500));
+        await_scrape(&prometheus);
     }
     add(&mut truth, counted(&container.cgroup));
     let increase = |series: &str| {
@@ -90,6 +89,13 @@ scrape_configs: [{{job_name: cpuwarden, honor_labels: true, static_configs: [{{t
         assert!(told <= truth * 1.1, "{told} of {truth}");
         assert!(told >= truth * 0.3, "{told} of {truth}");
     }
+}
+
+/// Waits for a scrape that begins after this call.
+fn await_scrape(prometheus: &Prometheus) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let scraped = format!("timestamp(up) > {now} and up == 1");
+    eventually("a scrape", || prometheus.count(&scraped) == 1);
 }
 
 fn add(totals: &mut [f64; 3], more: [f64; 3]) {
