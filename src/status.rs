@@ -67,3 +67,37 @@ fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use metrics::Build;
+    use pod_sources::{PodConfig, PodService, PodSource};
+    use tokio::runtime::{Builder, Handle};
+
+    use super::*;
+
+    /// The status with a kubelet that does not answer.
+    fn status(names_after: Duration, runtime: &Handle) -> LiveStatus {
+        let mut config =
+            PodConfig { source: PodSource::Kubelet, names_after, ..PodConfig::default() };
+        config.kubelet.url = "https://127.0.0.1:1".to_owned();
+        config.pod_resources_socket = None;
+        LiveStatus {
+            pods: PodService::start(&config, runtime).unwrap(),
+            metrics: Arc::new(AgentMetrics::new(Build { version: "0", revision: "0" })),
+            watchdog: Watchdog::new(),
+        }
+    }
+
+    #[test]
+    fn the_agent_waits_for_names_and_is_ready_without_them_later() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let soon = status(Duration::ZERO, runtime.handle()).readiness();
+        let Readiness::Unnamed { remedy } = soon else { panic!("{soon:?}") };
+        assert!(remedy.contains("config.podSource=apiserver"), "{remedy}");
+        let later = status(Duration::MAX, runtime.handle()).readiness();
+        assert!(matches!(later, Readiness::Waiting), "{later:?}");
+    }
+}

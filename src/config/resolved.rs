@@ -147,6 +147,7 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
         apiserver_fallback: options.apiserver_fallback,
         apiserver_fallback_after: defaults.apiserver_fallback_after,
         poll_interval: options.pod_poll_interval.0,
+        names_after: defaults.names_after,
         connect_timeout: defaults.connect_timeout,
         request_timeout: defaults.request_timeout,
     })

@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kubelet_stub::apiserver::ApiServerStub;
 use rcgen::{CertificateParams, KeyPair};
@@ -18,7 +18,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Agent, Kubelet, binary, eventually, http, pod_list, running_pod};
+use crate::support::{Agent, Kubelet, binary, eventually, http, pod_list, poll, running_pod};
 
 const NAME: &str = "cpuwarden.test";
 /// Tokens in the form of a JWT; the agent asks the API server about no others.
@@ -204,6 +204,7 @@ fn readyz_reveals_no_addresses_or_errors() {
 }
 
 #[test]
+#[ignore = "only in `cargo xtask test --all`: it waits for a minute"]
 fn without_names_for_a_minute_the_agent_is_ready_and_degraded() {
     let agent = Agent::start(&[
         "--pod-source=kubelet",
@@ -211,9 +212,11 @@ fn without_names_for_a_minute_the_agent_is_ready_and_degraded() {
         "--sched-trace=off",
     ]);
     assert_eq!(agent.get("/readyz").0, 503);
-    std::thread::sleep(Duration::from_secs(45));
-    assert_eq!(agent.get("/readyz").0, 503);
-    eventually("readiness", || agent.get("/readyz").0 == 200);
+    let began = Instant::now();
+    let (every, limit) = (Duration::from_millis(500), Duration::from_secs(120));
+    poll(every, limit, || "readiness".to_owned(), || agent.get("/readyz").0 == 200);
+    // The lower bound is no promise of speed: names had their time.
+    assert!(began.elapsed() > Duration::from_secs(45), "{:?}", began.elapsed());
     let (_, body) = agent.get("/readyz");
     assert!(body.contains("config.podSource=apiserver") && !body.contains("127.0.0.1"), "{body}");
     let is_off = || {

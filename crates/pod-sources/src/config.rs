@@ -82,6 +82,8 @@ pub struct PodConfig {
     pub pod_list_limit: usize,
     /// Time between polls while no cgroup is unnamed.
     pub poll_interval: Duration,
+    /// Time without names after which the agent continues without them.
+    pub names_after: Duration,
     /// Timeout of a connection attempt to the kubelet.
     pub connect_timeout: Duration,
     /// Timeout of a whole request, including connection and body.
@@ -136,6 +138,7 @@ impl Default for PodConfig {
             apiserver_fallback: false,
             apiserver_fallback_after: Duration::from_secs(60),
             poll_interval: Duration::from_secs(30),
+            names_after: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(5),
         }

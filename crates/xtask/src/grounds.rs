@@ -152,6 +152,8 @@ pub const ONLY_IN_ALL: &[&str] = &[
     "deploy::prometheus::loads::two_minutes_of_real_loads_alert_for_harm_and_not_for_bursts",
     // Smaller: the same panels on a recorded node.
     "deploy::prometheus::panels_of_pressure_show_a_running_node",
+    // Smaller: the same readiness with another time, status::tests of the binary.
+    "endpoint::without_names_for_a_minute_the_agent_is_ready_and_degraded",
     // Smaller: half as many clients for half as long.
     "floods::a_long_flood_of_scrapes_does_not_slow_sampling",
 ];

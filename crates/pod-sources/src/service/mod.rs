@@ -43,9 +43,6 @@ pub use status::SourceStatus;
 use status::Statuses;
 use supervisor::Supervisor;
 
-/// Time without names after which the agent continues without them.
-const NAMES_AFTER: Duration = Duration::from_secs(60);
-
 /// Heartbeat, called by a task of the service once per round with the time until the next call is
 /// due. It is dropped when the task ends.
 pub type Beat = Box<dyn Fn(Duration) + Send>;
@@ -82,6 +79,8 @@ pub(crate) struct ServiceState {
     asked: Notify,
     statuses: Mutex<Statuses>,
     started: Instant,
+    /// [`PodConfig::names_after`].
+    names_after: Duration,
     /// Start time of the request for the latest list.
     listed_at: Mutex<Option<Instant>>,
     /// UIDs of the pods with an existing cgroup, as reported by the sampler; `None` if none was
@@ -94,7 +93,12 @@ pub(crate) struct ServiceState {
 
 impl ServiceState {
     /// Initial state without pods; `is_known` is true if there is no source to wait for.
-    fn new(statuses: Statuses, is_known: bool, apiserver_requests: Arc<AtomicU64>) -> Self {
+    fn new(
+        statuses: Statuses,
+        is_known: bool,
+        names_after: Duration,
+        apiserver_requests: Arc<AtomicU64>,
+    ) -> Self {
         Self {
             index: ArcSwap::default(),
             publisher: Mutex::default(),
@@ -104,6 +108,7 @@ impl ServiceState {
             asked: Notify::new(),
             statuses: Mutex::new(statuses),
             started: Instant::now(),
+            names_after,
             listed_at: Mutex::default(),
             live: Mutex::default(),
             progress: watch::Sender::new(is_known),
@@ -120,11 +125,11 @@ impl ServiceState {
         })
     }
 
-    /// The cause why no source of names has answered for [`NAMES_AFTER`].
+    /// The cause why no source of names has answered for [`PodConfig::names_after`].
     fn names_missing(&self, now: Instant) -> Option<Cause> {
         let since = lock(&self.listed_at).unwrap_or(self.started);
         let cause = lock(&self.statuses).why_no_names()?;
-        (now.saturating_duration_since(since) >= NAMES_AFTER).then_some(cause)
+        (now.saturating_duration_since(since) >= self.names_after).then_some(cause)
     }
 
     /// Wakes tasks that wait for a change. `listed`: whether the attempt returned a list.
@@ -163,7 +168,13 @@ impl PodService {
         let apiserver_requests = Arc::default();
         let mut sources = Sources::of(config, &apiserver_requests)?;
         let statuses = Statuses::of(sources.names());
-        let shared = Arc::new(ServiceState::new(statuses, !sources.can_name(), apiserver_requests));
+        let shared = ServiceState::new(
+            statuses,
+            !sources.can_name(),
+            config.names_after,
+            apiserver_requests,
+        );
+        let shared = Arc::new(shared);
         let stop = CancellationToken::new();
         if let Some(socket) = sources.pod_resources.take() {
             let beat = watch(Task::PodResources);
@@ -287,8 +298,8 @@ impl Pods {
         *self.shared.progress.borrow()
     }
 
-    /// The cause why pods get no names: no source has answered for a minute. `None` if one answers,
-    /// or if there is none.
+    /// The cause why pods get no names: no source has answered for [`PodConfig::names_after`].
+    /// `None` if one answers, or if there is none.
     pub fn names_missing(&self) -> Option<Cause> {
         self.shared.names_missing(Instant::now())
     }
@@ -343,14 +354,17 @@ mod tests {
     use super::*;
     use crate::source::{SourceError, SourceName};
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
     #[test]
     fn names_are_missing_once_no_source_has_answered_for_a_minute() {
         let shared = ServiceState::new(
             Statuses::of([SourceName::Kubelet, SourceName::PodResources]),
             false,
+            MINUTE,
             Arc::default(),
         );
-        let (begin, minute) = (shared.started, NAMES_AFTER);
+        let (begin, minute) = (shared.started, MINUTE);
         assert_eq!(shared.names_missing(begin + minute - Duration::from_millis(1)), None);
         assert_eq!(shared.names_missing(begin + minute), Some(Cause::Unreachable));
         let refused =
@@ -371,7 +385,7 @@ mod tests {
 
     #[test]
     fn without_a_source_no_names_are_missing() {
-        let shared = ServiceState::new(Statuses::of([]), true, Arc::default());
-        assert_eq!(shared.names_missing(shared.started + NAMES_AFTER * 2), None);
+        let shared = ServiceState::new(Statuses::of([]), true, MINUTE, Arc::default());
+        assert_eq!(shared.names_missing(shared.started + MINUTE * 2), None);
     }
 }

@@ -130,7 +130,7 @@ mod tests {
     /// Whether `live`, which has a cgroup, and `gone` are still known, `seconds` after both left
     /// the list.
     fn known_after(seconds: u64) -> [bool; 2] {
-        let shared = ServiceState::new(Statuses::of([]), false, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), false, Duration::MAX, Arc::default());
         let mut publisher = PodPublisher::default();
         let now = Instant::now();
         publisher.publish(&shared, list(&["live", "gone", "static"], now));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_unchanged_list_still_counts_as_a_newer_list() {
-        let shared = ServiceState::new(Statuses::of([]), false, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), false, Duration::MAX, Arc::default());
         let mut publisher = PodPublisher::default();
         let now = Instant::now();
         publisher.publish(&shared, list(&["a"], now));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_reported_pod_is_found_until_a_list_has_it_or_ends_it() {
-        let shared = ServiceState::new(Statuses::of([]), false, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), false, Duration::MAX, Arc::default());
         let mut publisher = PodPublisher::default();
         report(&mut publisher, &shared, "new");
         let found = |uid: &str| shared.index.load().pod(uid).map(|pod| pod.is_listed());
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_report_without_a_change_creates_no_index() {
-        let shared = ServiceState::new(Statuses::of([]), false, Arc::default());
+        let shared = ServiceState::new(Statuses::of([]), false, Duration::MAX, Arc::default());
         let mut publisher = PodPublisher::default();
         publisher.publish(&shared, list(&["a"], Instant::now()));
         report(&mut publisher, &shared, "a");
