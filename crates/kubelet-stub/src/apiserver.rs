@@ -106,6 +106,11 @@ impl ApiServerStub {
         self.state.log.list().into_iter().map(|request| request.path).collect()
     }
 
+    /// Waits until this number of requests has arrived since the start.
+    pub async fn arrived(&self, count: usize) {
+        self.state.log.wait_for_requests(count).await;
+    }
+
     /// Adds or replaces a pod, an API object as JSON, and notifies the watches.
     ///
     /// # Panics

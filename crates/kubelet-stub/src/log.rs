@@ -19,6 +19,7 @@ pub struct Request {
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     requests: Mutex<Vec<Request>>,
+    count: watch::Sender<usize>,
     pod_requests: watch::Sender<usize>,
 }
 
@@ -29,6 +30,7 @@ impl Log {
             requests.push(Request { path: path.to_owned(), at: Instant::now(), status: None });
             requests.len() - 1
         });
+        self.count.send_modify(|count| *count += 1);
         if path.starts_with("/pods") {
             self.pod_requests.send_modify(|count| *count += 1);
         }
@@ -41,6 +43,11 @@ impl Log {
 
     pub(crate) fn list(&self) -> Vec<Request> {
         self.with(|requests| requests.clone())
+    }
+
+    pub(crate) async fn wait_for_requests(&self, at_least: usize) {
+        // The sender lives as long as `self`, so the wait cannot fail.
+        let _ = self.count.subscribe().wait_for(|count| *count >= at_least).await;
     }
 
     pub(crate) async fn wait_for_pod_requests(&self, at_least: usize) {

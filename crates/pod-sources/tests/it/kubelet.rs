@@ -3,7 +3,7 @@
 use crate::support::{self, node, one_pod, status, within};
 use kubelet_stub::Grant;
 use kubepods::{Lookup, Reported};
-use pod_sources::{ClientCertificate, ConfigError, PodService, PodSource, SourceName};
+use pod_sources::{ClientCertificate, ConfigError, PodService, PodSource, Pods, SourceName};
 use tls_client::SettingError;
 use tokio::runtime::Handle;
 
@@ -226,13 +226,18 @@ async fn the_cpu_manager_policy_is_the_one_that_the_kubelet_reports() {
     let pods = node.start_known().await;
     assert_eq!(*pods.cpu_manager_policy(), Reported::NotAsked);
     pods.ask_cpu_manager_policy(&node.config, &Handle::current(), unwatched).unwrap();
+    until_policy(&pods, |policy| *policy != Reported::NotAsked).await;
+    assert_eq!(*pods.cpu_manager_policy(), Reported::Read("none".to_owned()));
+}
+
+/// Waits for a policy, which its task publishes without a signal.
+async fn until_policy(pods: &Pods, is_wanted: impl Fn(&Reported<String>) -> bool) {
     within(async {
-        while *pods.cpu_manager_policy() == Reported::NotAsked {
+        while !is_wanted(&pods.cpu_manager_policy()) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     })
     .await;
-    assert_eq!(*pods.cpu_manager_policy(), Reported::Read("none".to_owned()));
 }
 
 /// A heartbeat without a listener.
@@ -267,17 +272,9 @@ async fn a_policy_that_the_kubelet_does_not_confirm_ages_out() {
     node.config.poll_interval = std::time::Duration::from_millis(50);
     let pods = node.start_known().await;
     pods.ask_cpu_manager_policy(&node.config, &Handle::current(), unwatched).unwrap();
-    let until = async |is_known: bool| {
-        within(async {
-            while matches!(*pods.cpu_manager_policy(), Reported::Read(_)) != is_known {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-        })
-        .await;
-    };
-    until(true).await;
+    until_policy(&pods, |policy| matches!(policy, Reported::Read(_))).await;
     node.stub.set_grants(&[Grant::PODS]);
-    until(false).await;
+    until_policy(&pods, |policy| !matches!(policy, Reported::Read(_))).await;
     let policy = pods.cpu_manager_policy();
     assert!(matches!(&*policy, Reported::Failed(why) if why.contains("403")), "{policy:?}");
 }
