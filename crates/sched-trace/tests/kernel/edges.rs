@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use snapshot::TraceMode;
 
-use crate::lab::{Container, Lab, TIMEOUT, last_cpu};
+use crate::lab::{Container, Lab, eventually, last_cpu};
 use crate::workload::burst;
 
 /// A thread that starves beside a rival, and one that makes their CPU switch every millisecond.
@@ -55,16 +55,13 @@ impl Starving {
 
     /// Polls until something is counted: the trace begins on a CPU with its first switch.
     fn until_counted(&self, lab: &mut Lab, now: Instant) -> Duration {
-        let began = Instant::now();
-        loop {
+        let mut counted = Duration::ZERO;
+        eventually("a wait of the victim", || {
             lab.poll_at(now, &[]);
-            let counted = self.counted(lab);
-            if counted > Duration::ZERO {
-                return counted;
-            }
-            assert!(began.elapsed() < TIMEOUT, "the victim does not wait");
-            sleep(Duration::from_millis(5));
-        }
+            counted = self.counted(lab);
+            counted > Duration::ZERO
+        });
+        counted
     }
 }
 

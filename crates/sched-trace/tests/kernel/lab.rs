@@ -24,6 +24,15 @@ pub(crate) const SPAN: Duration = Duration::from_secs(3);
 /// any reason.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Checks the condition every 2 ms until it holds.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < TIMEOUT, "{what}: not within {TIMEOUT:?}");
+        sleep(Duration::from_millis(2));
+    }
+}
+
 /// Words of a process of one thread that runs without a pause.
 fn spin_words() -> [String; 3] {
     let script = format!("echo '{READY}'; read -r go; {}", load::SPIN_IN_SHELL);
@@ -357,11 +366,7 @@ impl Spinner {
 
     pub(crate) fn wait_until_stopped(&self) {
         let path = format!("/proc/{}/stat", self.running.pid());
-        let deadline = Instant::now() + TIMEOUT;
-        while !fs::read_to_string(&path).unwrap().contains(") T ") {
-            assert!(Instant::now() < deadline, "{path}: not stopped");
-            sleep(Duration::from_millis(2));
-        }
+        eventually("a stopped process", || fs::read_to_string(&path).unwrap().contains(") T "));
     }
 
     /// Sum over all its threads.
