@@ -1,15 +1,17 @@
 //! The agent on real cgroups exposes the kernel's own values.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::support::{Agent, BURST_EVERY, Cgroup, Exposition, Qos, RealTree, Workload};
+use crate::support::{Agent, BURST_EVERY, Cgroup, Exposition, Qos, RealTree, Workload, eventually};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0002";
 const ID: &str = "5a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
 const OTHER_ID: &str = "6a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
 const THROTTLED_SECONDS: &str = "cpuwarden_container_throttled_seconds_total";
+/// Options of an agent for tests of counters and not of time.
+const OFTEN: [&str; 1] = ["--sample-interval=200ms"];
 
 /// Throttled time of a cgroup in nanoseconds; v2 counts microseconds.
 fn throttled_ns(cgroup: &Cgroup) -> u64 {
@@ -80,16 +82,15 @@ fn a_quota_of_the_pod_shows_as_an_ancestors() {
     let pod = tree.pod(Qos::Guaranteed, UID);
     pod.set_quota_usec(20_000, 100_000);
     let (busy, idle) = (pod.child(ID), pod.child(OTHER_ID));
-    let agent = Agent::on(&tree, &[]);
+    let agent = Agent::on(&tree, &OFTEN);
     agent.after_ticks(1);
     let spinner = busy.spawn(&Workload::Spin { threads: 1 });
-    agent.after_ticks(4);
+    eventually("throttled time", || throttled_ns(&pod) > 1_000_000_000);
     drop(spinner);
     let page = agent.after_ticks(2);
     let ancestor =
         page.nanoseconds(THROTTLED_SECONDS, &[("container", ID), ("origin", "ancestor")]);
     let truth = throttled_ns(&pod);
-    assert!(truth > 1_000_000_000, "{truth}");
     assert_eq!(ancestor, Some(truth));
     assert_eq!(page.value(THROTTLED_SECONDS, &[("container", ID), ("origin", "own")]), None);
     assert_eq!(page.value("cpuwarden_container_cpu_limit_cores", &[("container", ID)]), Some(0.2));
@@ -108,16 +109,15 @@ fn a_quota_above_kubepods_shows_as_an_ancestors() {
     let tree = RealTree::new();
     // Without its own quota: v1 rejects a quota above a smaller one of a child.
     let container = tree.pod(Qos::Burstable, UID).child(ID);
-    let agent = Agent::on(&tree, &[]);
+    let agent = Agent::on(&tree, &OFTEN);
     agent.after_ticks(1);
     // After the agent's start: the change is detected at once.
     tree.above().set_quota_usec(10_000, 50_000);
     let spinner = container.spawn(&Workload::Spin { threads: 1 });
-    agent.after_ticks(4);
+    eventually("throttled time", || throttled_ns(tree.above()) > 1_000_000_000);
     drop(spinner);
     let page = agent.after_ticks(2);
     let truth = throttled_ns(tree.above());
-    assert!(truth > 1_000_000_000, "{truth}");
     let value =
         |name: &str| page.value(&format!("cpuwarden_container_{name}"), &[("container", ID)]);
     assert_eq!((value("cpu_limit_cores"), value("cfs_period_seconds")), (Some(0.2), Some(0.05)));
@@ -155,14 +155,11 @@ fn a_container_is_in_the_next_tick_after_its_cgroup_appears() {
     let before = agent.metrics().ticks();
     let container = pod.child(ID);
     container.set_quota_usec(20_000, 100_000);
-    let page = loop {
-        let page = agent.metrics();
-        if !page.with(&[("container", ID)]).is_empty() {
-            break page;
-        }
-        assert!(page.ticks() <= before + 1, "not there after a whole tick");
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    let mut page = agent.metrics();
+    eventually("the container", || {
+        page = agent.metrics();
+        !page.with(&[("container", ID)]).is_empty()
+    });
     assert!(page.ticks() <= before + 1, "there, but {} ticks later", page.ticks() - before);
 }
 
@@ -171,18 +168,16 @@ fn a_container_that_exits_between_ticks_is_fully_counted() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &[]);
-    agent.after_ticks(1);
+    agent.until_tick(1);
     let container = pod.child(ID);
     container.set_quota_usec(20_000, 100_000);
     let spinner = container.spawn(&Workload::Spin { threads: 1 });
     // It ends between two ticks, so its last values do not come from a tick.
-    agent.after_ticks(2);
-    std::thread::sleep(Duration::from_millis(500));
+    agent.after_ticks(1);
+    let seen = container.usage_ns();
+    eventually("CPU time after the tick", || container.usage_ns() > seen + 50_000_000);
     drop(spinner);
-    // A runtime takes some milliseconds from the exit to the rmdir.
-    std::thread::sleep(Duration::from_millis(50));
-    let (usage, throttled) = (container.usage_ns(), throttled_ns(&container));
-    container.remove();
+    let (usage, throttled) = remove_after_exit(&container);
     let page = agent.after_ticks(1);
     assert!(throttled > 0 && usage > 0);
     assert_modes_are_of(&page, ID, usage, EXIT_NS);
@@ -202,27 +197,32 @@ fn a_container_that_lives_less_than_a_tick_is_fully_counted() {
     let tree = RealTree::new();
     let pod = tree.pod(Qos::Burstable, UID);
     let agent = Agent::on(&tree, &["--sample-interval", "6s"]);
-    let before = agent.after_ticks(1).ticks();
+    let before = agent.until_tick(1).ticks();
     let container = pod.child(ID);
     let spinner = container.spawn(&Workload::Spin { threads: 1 });
-    std::thread::sleep(Duration::from_millis(500));
+    eventually("CPU time", || container.usage_ns() > 200_000_000);
     drop(spinner);
-    // A runtime takes some milliseconds from the exit to the rmdir.
-    std::thread::sleep(Duration::from_millis(50));
-    let usage = container.usage_ns();
-    container.remove();
+    let (usage, _) = remove_after_exit(&container);
     assert_eq!(agent.metrics().ticks(), before, "this machine is too slow: a tick came between");
-    assert!(usage > 100_000_000, "{usage}");
-    assert_modes_are_of(&agent.after_ticks(1), ID, usage, EXIT_NS);
+    assert_modes_are_of(&agent.until_tick(before + 1), ID, usage, EXIT_NS);
+}
+
+/// Removes the cgroup of a container that has ended, as a runtime does some milliseconds after the
+/// exit. Returns its CPU time and its throttled time.
+fn remove_after_exit(container: &Cgroup) -> (u64, u64) {
+    std::thread::sleep(Duration::from_millis(50));
+    let counted = (container.usage_ns(), throttled_ns(container));
+    container.remove();
+    counted
 }
 
 #[test]
 fn a_limit_and_a_weight_show_in_the_tick_after_they_are_set() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);
-    let agent = Agent::on(&tree, &[]);
-    // No longer new: files without events are read in turn, one tick in sixty.
-    agent.after_ticks(5);
+    let agent = Agent::on(&tree, &OFTEN);
+    // More than five seconds: until then, each tick reads what may still be missing.
+    agent.after_ticks(30);
     for step in 1..=4 {
         container.set_quota_usec(step * 10_000, 100_000);
         let weight = container.set_weight(step * 1000);
@@ -254,12 +254,15 @@ fn a_burst_a_second_under_a_tight_quota_shows_in_the_windows() {
 fn two_spinners_are_throttled_for_more_than_wall_time() {
     let tree = RealTree::new();
     let container = tree.pod(Qos::Burstable, UID).child(ID);
-    let agent = Agent::on(&tree, &[]);
+    let agent = Agent::on(&tree, &OFTEN);
     agent.after_ticks(1);
     container.set_quota_usec(10_000, 100_000);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let spinners = container.spawn(&Workload::Spin { threads: 2 });
-    agent.after_ticks(6);
+    eventually("more throttled time than wall time", || {
+        let lead = Duration::from_nanos(throttled_ns(&container)).checked_sub(began.elapsed());
+        lead.is_some_and(|lead| lead > Duration::from_secs(1))
+    });
     drop(spinners);
     let wall = began.elapsed();
     let page = agent.after_ticks(2);

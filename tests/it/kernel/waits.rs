@@ -38,7 +38,8 @@ fn a_rival_on_the_same_cpu_is_named_and_a_quota_is_not_a_rival() {
         cgroup.write("cpuset", "cpuset.cpus", "0");
     }
     // The budget is not tested here: in an emulated machine a switch costs a hundred times as much.
-    let agent = Agent::on(&tree, &["--sched-trace=on", "--sched-trace-budget=1"]);
+    let options = ["--sched-trace=on", "--sched-trace-budget=1", "--sample-interval=500ms"];
+    let agent = Agent::on(&tree, &options);
     agent.after_ticks(1);
     let spinners = [&victim, &rival].map(|cgroup| cgroup.spawn(&Workload::Spin { threads: 1 }));
     eventually("two seconds of the neighbor's", || waited(&agent.metrics(), "neighbor") > 2.0);

@@ -29,6 +29,12 @@ impl Agent {
         self.metrics()
     }
 
+    /// The first page with this number of ticks, which shows the tick after them.
+    pub(crate) fn until_tick(&self, tick: u64) -> Exposition {
+        eventually("a tick of the agent", || self.metrics().ticks() >= tick);
+        self.metrics()
+    }
+
     /// Process id of the agent.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
