@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,9 +113,34 @@ impl Files {
     }
 
     /// A pod with a cgroup and one container's cgroup below it.
+    /// Creates a directory whose inode number is above those of the other directories there, as
+    /// among cgroups: pods arrive in the order of these numbers, and a file system reuses them.
+    fn latest_directory(&self, path: &str) {
+        let path = self.path(path);
+        if path.exists() {
+            return;
+        }
+        let inode = |path: PathBuf| fs::metadata(path).unwrap().ino();
+        let others =
+            fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+        let latest = others.filter(|other| other.is_dir()).map(inode).max();
+        for number in 0.. {
+            fs::create_dir_all(&path).unwrap();
+            if Some(inode(path.clone())) >= latest {
+                return;
+            }
+            // While it exists, its number is not used again.
+            let spare = self.path(&format!("spare-{number}"));
+            if !spare.exists() {
+                fs::rename(&path, spare).unwrap();
+            }
+        }
+    }
+
     fn pod(&self, name: &str, qos: &str, millis: u64) -> Pod {
         let number: u64 = name.bytes().map(u64::from).sum();
         let uid = format!("8e0d3a0c-5f4b-4f60-9f2a-{number:012x}");
+        self.latest_directory(&format!("cgroup/kubepods/burstable/pod{uid}"));
         self.cgroup(&format!("burstable/pod{uid}"));
         self.cgroup(&format!("burstable/pod{uid}/{number:064x}"));
         let resources = Resources {
