@@ -98,7 +98,6 @@ impl Agent {
             watchdog,
             events: sender,
             resizes: Resizes::default(),
-            restricted: Published::default(),
         };
 
         let admission = crate::pinning::admission(config)?;
@@ -210,8 +209,6 @@ pub(crate) struct StartContext<'a> {
     pub(crate) events: Option<EventSender>,
     /// Bursts in force, for the hook of the container runtime.
     pub(crate) resizes: Resizes,
-    /// UIDs of the pods that the agent restricts as best effort.
-    pub(crate) restricted: Published<Vec<String>>,
 }
 
 /// The sampler's thread.

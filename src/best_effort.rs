@@ -52,6 +52,7 @@ pub(crate) fn start(
         // Starting an agent means that it should act, whatever was drained before.
         request.withdraw();
     }
+    let (known, restricted) = (pods.clone(), advisor.restricted());
     let (pods, published, actor_of) = (pods.clone(), published.clone(), actor.clone());
     let inputs = move || {
         let bursts = actor_of.burst != ActingMode::Off;
@@ -72,8 +73,11 @@ pub(crate) fn start(
     let interval = config.options.sample_interval.0;
     let beat = watchdog.watch(Part::Yielding, interval);
     let (metrics, events) = (Arc::clone(&shared.metrics), shared.events.clone());
-    let restricted = shared.restricted.clone();
+    let of_pods = Arc::clone(&metrics);
     let show = Box::new(move |colocation: Colocation| {
+        let index = known.index();
+        let named = colocation.yields.iter().filter_map(|uid| index.pod(uid));
+        of_pods.best_effort().set_restricted(named.map(|pod| [&*pod.namespace, &*pod.name]));
         restricted.publish(colocation.yields.clone());
         if let Some(timeline) = &timeline {
             timeline.set_colocation(colocation);

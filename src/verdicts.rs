@@ -28,7 +28,7 @@ pub(crate) fn start(
     timeline: Option<Timeline>,
 ) -> JoinHandle<()> {
     let (pods, events) = (shared.pods.clone(), shared.events.clone());
-    let (metrics, restricted) = (Arc::clone(&shared.metrics), shared.restricted.clone());
+    let (metrics, restricted) = (Arc::clone(&shared.metrics), advisor.restricted());
     let (published, verdicts) = (published.clone(), advisor.verdicts());
     let beat = shared.watchdog.watch(Part::Verdicts, ROUND);
     let mut judge = Judge::default();

@@ -52,6 +52,7 @@ struct NodeHistories {
     known: Published<KnownWorkloads>,
     injections: Published<Injections>,
     verdicts: Published<Vec<Verdict>>,
+    restricted: Published<Vec<String>>,
 }
 
 impl Advisor {
@@ -73,6 +74,7 @@ impl Advisor {
             known: Published::default(),
             injections: Published::default(),
             verdicts: Published::default(),
+            restricted: Published::default(),
         })))
     }
 
@@ -93,6 +95,13 @@ impl Advisor {
     #[must_use]
     pub fn verdicts(&self) -> Published<Vec<Verdict>> {
         self.lock().verdicts.clone()
+    }
+
+    /// UIDs of the pods that the agent restricts as best effort, which their owner publishes. What
+    /// this does to them is no finding.
+    #[must_use]
+    pub fn restricted(&self) -> Published<Vec<String>> {
+        self.lock().restricted.clone()
     }
 
     /// Processes the latest snapshot whenever one is published, until the task is aborted. Calls
@@ -206,12 +215,13 @@ impl NodeHistories {
         self.turn_to(latest);
         self.lost.follow(&self.latest);
         let (after_seconds, cpus) = (self.after_seconds, self.latest.node.online_cpus());
-        let pods = PodThrottles::of(&self.latest);
+        let (pods, restricted) = (PodThrottles::of(&self.latest), self.restricted.latest());
         for (row, history) in
             self.latest.containers.iter().zip(&mut self.histories).filter(|(row, _)| row.live)
         {
             let (lost, pod_throttled) = (Some(&self.lost), pods.counter(row));
-            let node = NodeFacts { after_seconds, cpus, lost, pod_throttled };
+            let is_restricted = restricted.contains(&row.identity.uid);
+            let node = NodeFacts { after_seconds, cpus, lost, pod_throttled, is_restricted };
             history.observe(row, length_ns, node);
             history.detect(row, &mut self.detector);
         }
@@ -294,18 +304,23 @@ impl NodeHistories {
     ) -> ContainerReport {
         let pod = quotas.get(&(&*row.identity.namespace, &*row.identity.pod)).copied();
         let injected = self.injections.latest().get(&row.identity.container_id).cloned();
-        let facts = Facts {
+        let mut facts = Facts {
             pod,
             slowed: self.slowed(row),
             injected: injected.unwrap_or_default(),
             ..history.facts(row, &self.latest.node)
         };
+        let limit_cores = facts.limit_cores;
+        if self.restricted.latest().contains(&row.identity.uid) {
+            // The quota of the pod is the agent's.
+            (facts.pod, facts.limit_cores) = (None, facts.own_limit_cores);
+        }
         ContainerReport {
             namespace: row.identity.namespace.clone(),
             pod: row.identity.pod.clone(),
             container: row.identity.container.clone(),
             workload: row.identity.workload.as_ref().map(workload),
-            limit_cores: facts.limit_cores,
+            limit_cores,
             request_cores: facts.request_cores,
             not_enough_history: analysis::not_enough_history(
                 facts.cpu.watched_seconds,

@@ -87,6 +87,8 @@ pub(crate) struct ContainerHistory {
     /// Own and lowest limit, cores.
     limits: (Option<f64>, Option<f64>),
     lost: Lost,
+    /// Whether the agent restricted the pod at the end of the last window.
+    was_restricted: bool,
     startup: Startup,
     live_set: Option<f64>,
     /// Total length of the windows.
@@ -127,6 +129,10 @@ impl ContainerHistory {
         let lost_ns =
             node.lost.and_then(|lost| lost.of(row)).unwrap_or_else(|| now.waited_since(&then));
         let lost_ns = self.lost.add(lost_ns, used_ns, cpus, length_ns);
+        let was_restricted = std::mem::replace(&mut self.was_restricted, node.is_restricted);
+        let is_restricted = was_restricted || node.is_restricted;
+        // What the agent takes away is no need.
+        let lost_ns = if is_restricted { 0 } else { lost_ns };
         let window = Window {
             used_ns,
             lost_ns,
@@ -142,7 +148,8 @@ impl ContainerHistory {
         self.history.push(&window, own_limit);
         self.follow_limits(row);
         let own_throttled = has_quota.then(|| gained(|last_counters| last_counters.throttled));
-        self.sums.add(&window, own_throttled.unwrap_or(0), ancestor_ns);
+        let blamed_ns = if is_restricted { 0 } else { ancestor_ns };
+        self.sums.add(&window, own_throttled.unwrap_or(0), blamed_ns);
         self.startup.add(&window);
         self.follow_live_set(row, length_ns);
         let after = Duration::from_secs(node.after_seconds);

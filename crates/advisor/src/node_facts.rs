@@ -16,6 +16,8 @@ pub(crate) struct NodeFacts<'a> {
     /// Counter of the periods in which the pod's quota throttled the container, if it is the only
     /// one of the pod.
     pub(crate) pod_throttled: Option<u64>,
+    /// Whether the agent restricts the container's pod.
+    pub(crate) is_restricted: bool,
 }
 
 /// Caps at the node's CPUs: under a limit of all of them nothing is throttled.

@@ -15,6 +15,7 @@ pub struct BestEffortMetrics {
     transitions: IntCounterVec,
     writes: IntCounterVec,
     enforcing: GaugeSet<IntGaugeVec>,
+    restricted: GaugeSet<IntGaugeVec>,
     harm: GaugeVec,
     budget: GaugeVec,
 }
@@ -27,6 +28,7 @@ impl BestEffortMetrics {
             transitions: int_counter(registry, &catalogue::BEST_EFFORT_TRANSITIONS_TOTAL),
             writes: int_counter(registry, &catalogue::BEST_EFFORT_WRITES_TOTAL),
             enforcing: GaugeSet::new(int_gauge(registry, &catalogue::BEST_EFFORT_ENFORCING)),
+            restricted: GaugeSet::new(int_gauge(registry, &catalogue::BEST_EFFORT_RESTRICTED)),
             harm: gauge(registry, &catalogue::BEST_EFFORT_HARM_RATIO),
             budget: gauge(registry, &catalogue::BEST_EFFORT_BUDGET_CORES),
         }
@@ -49,6 +51,14 @@ impl BestEffortMetrics {
     /// Sets the reason why nothing is written any more, unless the feature is off.
     pub fn withdraw(&self, reason: &str) {
         self.enforcing.withdraw_state(reason);
+    }
+
+    /// Sets the pods that are restricted, by namespace and name.
+    pub fn set_restricted<'a>(&self, pods: impl Iterator<Item = [&'a str; 2]>) {
+        let vector = &self.restricted.vector;
+        let set = |labels: &[&str], (): ()| vector.with_label_values(labels).set(1);
+        let remove = |labels: &[&str]| vector.remove_label_values(labels);
+        self.restricted.keep(pods.map(|pod| (pod, ())), set, remove);
     }
 
     /// Sets the worst harm of the last sample.

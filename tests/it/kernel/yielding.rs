@@ -125,6 +125,8 @@ fn best_effort_yields_while_a_service_waits_and_everything_is_restored() {
         page.value("cpuwarden_best_effort_transitions_total", &[("step", "1"), ("reason", "harm")]);
     assert_eq!(first, Some(1.0));
     assert_eq!(page.value("cpuwarden_best_effort_enforcing", &[("reason", "")]), Some(1.0));
+    let restricted = |pod| page.value("cpuwarden_best_effort_restricted", &[("pod", pod)]);
+    assert_eq!(["batch", "service"].map(restricted), [Some(1.0), None]);
     assert_eq!(page.value("cpuwarden_best_effort_writes_total", &[("result", "error")]), None);
     assert!(page.value("cpuwarden_best_effort_harm_ratio", &[]).is_some());
     // Computed for comparison while the waits decide.

@@ -1,4 +1,5 @@
-use snapshot::ContainerIdentity;
+use api::FindingKind;
+use snapshot::{ContainerIdentity, CpuLimit, Limit};
 
 use super::*;
 
@@ -72,6 +73,31 @@ fn a_workload_stays_known_when_its_only_container_has_ended() {
     assert_eq!(observe(10, vec![row(false, 100)]), Some(100), "it has ended since");
     assert_eq!(observe(500, Vec::new()), Some(100));
     assert_eq!(observe(130, vec![row(true, 20)]), Some(100), "it fills its caches");
+}
+
+#[test]
+fn the_quota_of_a_restricted_pod_is_the_agents() {
+    let metrics = Arc::new(AgentMetrics::new(metrics::Build { version: "", revision: "" }));
+    let advisor = Advisor::new("/nonexistent".into(), metrics, Duration::from_secs(300));
+    let uid = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0106".to_owned();
+    let identity = ContainerIdentity { uid: uid.clone(), ..ContainerIdentity::default() };
+    let row = ContainerRow {
+        live: true,
+        identity: Arc::new(identity),
+        cpu_limit: Limit::Limited(CpuLimit { cores: 0.5, period_usec: 100_000 }),
+        ..ContainerRow::default()
+    };
+    let read_at = Some(Instant::now());
+    let mut latest = NodeSnapshot { read_at, containers: vec![row], ..NodeSnapshot::default() };
+    latest.node.kernel.release = "4.18.0".into();
+    advisor.lock().observe(Arc::new(latest));
+    let kinds = || {
+        let findings = advisor.advice().containers.remove(0).findings;
+        findings.into_iter().map(|finding| finding.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(), [FindingKind::KernelSliceExpiry], "a limit under an old kernel");
+    advisor.restricted().publish(vec![uid]);
+    assert_eq!(kinds(), []);
 }
 
 #[test]

@@ -5,8 +5,13 @@ use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Spe
 use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
-const NODE: NodeFacts<'_> =
-    NodeFacts { after_seconds: 300, cpus: Some(8), lost: None, pod_throttled: None };
+const NODE: NodeFacts<'_> = NodeFacts {
+    after_seconds: 300,
+    cpus: Some(8),
+    lost: None,
+    pod_throttled: None,
+    is_restricted: false,
+};
 
 /// Facts after ten minutes with this gain per second.
 fn after_ten_minutes(gain: &ContainerRow) -> Facts {
@@ -99,6 +104,35 @@ fn throttling_under_an_old_limit_does_not_count_for_a_new_one() {
     (601..=660).for_each(|second| subject.observe(&at(second, 3000, 100_000), SECOND_NS, NODE));
     let facts = subject.facts(&at(660, 3000, 100_000), &NodeRow::default());
     assert!(!has(&facts, FindingKind::ThrottledByOwnQuota), "{facts:?}");
+}
+
+#[test]
+fn what_the_agent_takes_from_a_restricted_pod_is_no_need_of_it() {
+    let at = |seconds: u64| {
+        let neighbor_ns = seconds * SECOND_NS / 2;
+        ContainerRow {
+            usage_ns: Some(seconds * SECOND_NS / 5),
+            throttled_ancestor_ns: Some(seconds * SECOND_NS / 2),
+            waits: Some(Arc::new(ContainerWaits { neighbor_ns, ..ContainerWaits::default() })),
+            ..throttled_above()
+        }
+    };
+    let facts = |restricted: std::ops::RangeInclusive<u64>| {
+        let mut subject = ContainerHistory::default();
+        for second in 0..=600 {
+            let node = NodeFacts { is_restricted: restricted.contains(&second), ..NODE };
+            subject.observe(&at(second), SECOND_NS, node);
+        }
+        subject.facts(&at(600), &NodeRow::default())
+    };
+    let free = facts(601..=601);
+    assert!(has(&free, FindingKind::ThrottledByAncestor));
+    assert!(free.lost_cores > Some(0.4), "{free:?}");
+    // Also the second in which the restriction ends.
+    let restricted = facts(0..=599);
+    assert!(!has(&restricted, FindingKind::ThrottledByAncestor), "{restricted:?}");
+    assert_eq!(restricted.lost_cores, Some(0.0));
+    assert!(restricted.cpu.request_cores < Some(0.3), "{restricted:?}");
 }
 
 #[test]

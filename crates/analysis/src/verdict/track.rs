@@ -108,7 +108,8 @@ impl Track {
             lost,
             others: if is_of_others { node.parts(pod) } else { Box::default() },
             consumers: if is_of_quota { node.consumers(pod) } else { Box::default() },
-            is_counted: false,
+            // What the agent restricts is never counted, nor when the restriction has ended.
+            is_counted: pod.is_restricted,
         });
     }
 

@@ -37,6 +37,7 @@ pub(crate) static AGENT: &[&Descriptor] = &[
     &best_effort::BEST_EFFORT_TRANSITIONS_TOTAL,
     &best_effort::BEST_EFFORT_WRITES_TOTAL,
     &best_effort::BEST_EFFORT_ENFORCING,
+    &best_effort::BEST_EFFORT_RESTRICTED,
     &best_effort::BEST_EFFORT_HARM_RATIO,
     &best_effort::BEST_EFFORT_BUDGET_CORES,
     &burst::BURST_ENFORCING,

@@ -35,6 +35,12 @@ pub(crate) static BEST_EFFORT_ENFORCING: Descriptor = gauge(
     "1 if the agent restricts best-effort pods; 0 if it only decides, with the reason; absent if --best-effort is off.",
 );
 
+pub(crate) static BEST_EFFORT_RESTRICTED: Descriptor = gauge(
+    "cpuwarden_best_effort_restricted",
+    &["namespace", "pod"],
+    "Always 1: the agent restricts this best-effort pod.",
+);
+
 pub(crate) static BEST_EFFORT_HARM_RATIO: Descriptor = gauge(
     "cpuwarden_best_effort_harm_ratio",
     &[],

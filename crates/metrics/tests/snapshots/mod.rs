@@ -71,6 +71,8 @@ pub(crate) fn agent() -> AgentMetrics {
     let best_effort = agent.best_effort();
     best_effort.set_step(2, Duration::from_secs(5));
     best_effort.set_enforcing(Some("--best-effort=observe"));
+    best_effort.set_restricted([["batch", "gone"]].into_iter());
+    best_effort.set_restricted([["batch", "report"]].into_iter());
     best_effort.set_harm(0.25);
     best_effort.set_budget(1.5);
     best_effort.add_transition(1, "harm");

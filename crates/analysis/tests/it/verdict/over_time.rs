@@ -157,7 +157,7 @@ fn the_backlog_of_known_services_does_not_hide_the_cause() {
 
 #[test]
 fn what_the_agent_restricts_is_marked_and_never_counted() {
-    let spare = PodSecond {
+    let restricted = PodSecond {
         best_effort: true,
         is_restricted: true,
         throttled_ancestor: 0.8,
@@ -166,12 +166,19 @@ fn what_the_agent_restricts_is_marked_and_never_counted() {
     let web = loses(pod("shop/web", 0.01, 0.3), &[("batch/spare", 0.2)]);
     let mut verdicts = Verdicts::default();
     let all: Vec<_> =
-        (0..20).map(|_| verdicts.push(&busy(vec![spare.clone(), web.clone()]))).collect();
+        (0..20).map(|_| verdicts.push(&busy(vec![restricted.clone(), web.clone()]))).collect();
     let last = all.last().unwrap();
     let (web, spare) = (&last.verdicts[0], &last.verdicts[1]);
     assert!(spare.restricted && spare.remedy.starts_with("nothing"), "{spare:?}");
     assert!(!web.culprit().unwrap().beyond_request, "the agent restricts it already");
     assert!(all.iter().all(|judged| seconds_of(&judged.slowed, "spare") == 0.0));
+    // The restriction has ended, and only later seconds count.
+    let freed = PodSecond { is_restricted: false, lost: Vec::new(), ..restricted };
+    let later: f64 = (0..3)
+        .map(|_| verdicts.push(&busy(vec![freed.clone()])))
+        .map(|judged| seconds_of(&judged.slowed, "spare"))
+        .sum();
+    assert_eq!(later, 3.0);
 }
 
 #[test]
