@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{CauseKind, SlowedReason, Verdict};
-use snapshot::{Culprit, PodIdentity};
+use snapshot::{Culprit, PodIdentity, TraceMode};
 
 use node::Node;
 pub use reading::SnapshotReader;
@@ -50,10 +50,18 @@ pub struct Second {
     pub seconds: f64,
     /// Share of the time in which CPUs were not idle that the hypervisor took, 0 to 1.
     pub stolen: f64,
-    /// Whether waits are traced all the time.
-    pub is_traced: bool,
+    /// Mode of the trace of waits; `None` without the trace.
+    pub trace: Option<TraceMode>,
     /// The live pods.
     pub pods: Vec<PodSecond>,
+}
+
+impl Second {
+    /// Whether the lost time is complete: waits are traced all the time.
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.trace == Some(TraceMode::Continuous)
+    }
 }
 
 /// One second of a pod. Times are core-seconds of this second.
@@ -149,7 +157,7 @@ impl Verdicts {
         for pod in &second.pods {
             let mut track = self.tracks.remove(&pod.pod.labels).unwrap_or_default();
             track.push(self.clock, second, pod, &node);
-            if let Some((verdict, slowed)) = track.judge(self.clock, second.is_traced, pod) {
+            if let Some((verdict, slowed)) = track.judge(self.clock, second.trace, pod) {
                 judged.verdicts.push(verdict);
                 judged.slowed.extend(slowed);
             }

@@ -76,8 +76,8 @@ impl SnapshotReader {
         is_restricted: impl Fn(&str) -> bool,
     ) -> Option<Second> {
         let read_at = snapshot.read_at?;
-        let is_traced =
-            snapshot.waits.trace.is_some_and(|trace| trace.mode == TraceMode::Continuous);
+        let trace = snapshot.waits.trace.map(|trace| trace.mode);
+        let is_traced = trace == Some(TraceMode::Continuous);
         let seconds = match self.began {
             None => None,
             Some(began) if !ends_window(began, read_at, snapshot.interval) => return None,
@@ -106,7 +106,7 @@ impl SnapshotReader {
         let idle = idle.unwrap_or((cpus * seconds - used).max(0.0));
         let busy = (cpus * seconds - idle).max(steal);
         let stolen = if steal > 0.0 { steal / busy } else { 0.0 };
-        Some(Second { seconds, stolen, is_traced, pods })
+        Some(Second { seconds, stolen, trace, pods })
     }
 
     /// The pods, by their labels.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::{PodName, SlowedReason, Verdict, VictimClass};
+use snapshot::TraceMode;
 
 use super::cause::{self, Cause};
 use super::node::{Node, Part};
@@ -143,7 +144,7 @@ impl Track {
     pub(super) fn judge(
         &mut self,
         clock: f64,
-        is_traced: bool,
+        trace: Option<TraceMode>,
         pod: &PodSecond,
     ) -> Option<(Verdict, Option<Slowed>)> {
         let (delay, window) = self.main_delay(clock, pod)?;
@@ -184,7 +185,7 @@ impl Track {
             slowed_of_ten_minutes: self.buckets.iter().map(|bucket| bucket.slowed).sum(),
             ..Verdict::default()
         };
-        let context = Context { has_pod_quota: pod.has_pod_quota, is_traced, is_stolen };
+        let context = Context { has_pod_quota: pod.has_pod_quota, trace, is_stolen };
         verdict.summary = words::summary(&verdict, context);
         verdict.remedy = words::remedy(&verdict, context);
         let slowed = self.count(index, pod, &verdict);
@@ -282,7 +283,7 @@ fn lost(second: &Second, pod: &PodSecond) -> [f64; 4] {
         |(culprit, _)| !matches!(culprit, snapshot::Culprit::Pod(other) if *other.labels == *own),
     );
     let others =
-        if second.is_traced { of_others.map(|(_, lost)| lost).sum() } else { pod.contention };
+        if second.is_traced() { of_others.map(|(_, lost)| lost).sum() } else { pod.contention };
     let is_late = pod.late_wakeups > 0
         && pod.late_wakeups as f64 >= LATE_SHARE * pod.wakeups as f64
         && others >= LEAST_SHARE * (pod.used + others)

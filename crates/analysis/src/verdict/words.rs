@@ -1,12 +1,13 @@
 //! The verdict in words, the same on every surface.
 
 use api::{CauseKind, SlowedReason, Verdict, VictimClass};
+use snapshot::TraceMode;
 
 /// Facts that the text needs beside the verdict.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context {
     pub(super) has_pod_quota: bool,
-    pub(super) is_traced: bool,
+    pub(super) trace: Option<TraceMode>,
     /// Whether the cause is unknown mostly because the hypervisor took CPU time.
     pub(super) is_stolen: bool,
 }
@@ -40,13 +41,33 @@ fn by(verdict: &Verdict, context: Context) -> String {
         (SlowedReason::Own, _) => "by its own threads".to_owned(),
         (_, CauseKind::One) => format!("by {culprits}"),
         (_, CauseKind::Several) => format!("by several: {culprits}"),
-        _ if !context.is_traced => {
-            "by waits for a CPU (cause unknown: waits are not traced)".to_owned()
-        }
-        _ if context.is_stolen => {
-            "by waits for a CPU (cause unknown: the hypervisor takes CPU time)".to_owned()
-        }
-        _ => "by waits for a CPU (cause unknown: too many waits without a known cause)".to_owned(),
+        _ => format!("by waits for a CPU (cause unknown: {})", unknown(context)[0]),
+    }
+}
+
+/// Why a cause is unknown, and what to do.
+fn unknown(context: Context) -> [&'static str; 2] {
+    match context.trace {
+        None => [
+            "waits are not traced",
+            "trace waits to see who runs meanwhile: helm upgrade … --set profile=trace",
+        ],
+        Some(TraceMode::Bursts { .. }) => [
+            "the trace samples in bursts",
+            "raise --sched-trace-budget: the trace samples in bursts to stay within it",
+        ],
+        Some(TraceMode::Detached) => [
+            "the trace is detached",
+            "see the reason of cpuwarden_feature_enabled{feature=\"sched_trace\"}",
+        ],
+        Some(TraceMode::Continuous) if context.is_stolen => [
+            "the hypervisor takes CPU time",
+            "replace the node: see cpuwarden_node_steal_seconds_total",
+        ],
+        Some(TraceMode::Continuous) => [
+            "too many waits without a known cause",
+            "unknown: see cpuwarden_sched_trace_lost_seconds_total",
+        ],
     }
 }
 
@@ -71,13 +92,7 @@ pub(super) fn remedy(verdict: &Verdict, context: Context) -> String {
         SlowedReason::System => "find the busy host service, or reserve CPUs for the system \
                                  (systemReserved of the kubelet)"
             .to_owned(),
-        SlowedReason::Unknown if !context.is_traced => {
-            "trace waits to see who runs meanwhile: helm upgrade … --set profile=trace".to_owned()
-        }
-        SlowedReason::Unknown if context.is_stolen => {
-            "replace the node: see cpuwarden_node_steal_seconds_total".to_owned()
-        }
-        SlowedReason::Unknown => "unknown: see cpuwarden_sched_trace_lost_seconds_total".to_owned(),
+        SlowedReason::Unknown => unknown(context)[1].to_owned(),
         SlowedReason::AncestorLimit if context.has_pod_quota => {
             "raise the CPU limit of the pod, or lower the use of the container that takes most of it"
                 .to_owned()

@@ -118,7 +118,12 @@ impl Ours<'_> {
         }
         let pods = (0..scene.pods.len()).filter(|pod| *pod != SYSTEM);
         let pods: Vec<PodSecond> = pods.map(|pod| self.pod_second(pod, &waits[pod])).collect();
-        let second = Second { seconds: 1.0, stolen: 0.0, is_traced: true, pods };
+        let second = Second {
+            seconds: 1.0,
+            stolen: 0.0,
+            trace: Some(snapshot::TraceMode::Continuous),
+            pods,
+        };
         let judged = self.verdicts.push(&second);
         self.counters.used.fill(0);
         self.counters.throttled.fill(0);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use analysis::verdict::{PodSecond, Second, WorkloadName};
+use snapshot::TraceMode;
 
 use super::scene::{busy, lines, loses, pod, repeated, spinner};
 
@@ -315,13 +316,18 @@ fn each_node_has_the_right_victims_and_causes() {
 }
 
 #[test]
-fn without_a_trace_nothing_is_called_a_neighbor() {
+fn without_a_whole_trace_nothing_is_called_a_neighbor() {
     // Two host processes beside a pod: from the pods' side as from a neighbor.
     let web = PodSecond { contention: 0.4, ..pod("shop/web", 0.01, 0.1) };
-    let second = Second { is_traced: false, ..busy(vec![web]) };
-    let judged = repeated(10, &second);
-    assert_eq!(lines(&judged), ["shop/web Service unknown ×5.0 by unknown"]);
-    let verdict = &judged.verdicts[0];
-    assert!(verdict.summary.contains("waits are not traced"), "{}", verdict.summary);
-    assert!(verdict.remedy.contains("profile=trace"), "{}", verdict.remedy);
+    for (trace, why, remedy) in [
+        (None, "waits are not traced", "profile=trace"),
+        (Some(TraceMode::Bursts { one_of: 8 }), "samples in bursts", "raise --sched-trace-budget"),
+        (Some(TraceMode::Detached), "is detached", "cpuwarden_feature_enabled"),
+    ] {
+        let judged = repeated(10, &Second { trace, ..busy(vec![web.clone()]) });
+        assert_eq!(lines(&judged), ["shop/web Service unknown ×5.0 by unknown"]);
+        let verdict = &judged.verdicts[0];
+        assert!(verdict.summary.contains(why), "{}", verdict.summary);
+        assert!(verdict.remedy.contains(remedy), "{}", verdict.remedy);
+    }
 }

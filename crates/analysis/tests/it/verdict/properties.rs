@@ -6,7 +6,7 @@ use std::sync::Arc;
 use analysis::verdict::{PodSecond, Second, Verdicts, WorkloadName};
 use api::{CauseKind, SlowedReason, Verdict};
 use proptest::prelude::*;
-use snapshot::Culprit;
+use snapshot::{Culprit, TraceMode};
 
 use super::scene::{identity, pod};
 
@@ -61,10 +61,14 @@ fn any_pod(number: usize) -> impl Strategy<Value = PodSecond> {
 fn any_second() -> impl Strategy<Value = Second> {
     let pods: Vec<_> = (0..PODS).map(any_pod).collect();
     let stolen = prop_oneof![Just(0.0), 0.0..1.0];
-    (pods, any::<bool>(), stolen).prop_map(|(pods, is_traced, stolen)| Second {
+    let trace = proptest::option::of(prop_oneof![
+        Just(TraceMode::Continuous),
+        Just(TraceMode::Bursts { one_of: 8 })
+    ]);
+    (pods, trace, stolen).prop_map(|(pods, trace, stolen)| Second {
         seconds: 1.0,
         stolen,
-        is_traced,
+        trace,
         pods,
     })
 }
@@ -107,7 +111,7 @@ proptest! {
         let mut counted: BTreeMap<String, f64> = BTreeMap::new();
         for (at, second) in seconds.iter().enumerate() {
             let judged = verdicts.push(second);
-            let was_traced = seconds[..=at].iter().any(|second| second.is_traced);
+            let was_traced = seconds[..=at].iter().any(Second::is_traced);
             judged.verdicts.iter().for_each(|verdict| check(verdict, second, was_traced));
             let victims: Vec<&str> =
                 judged.verdicts.iter().map(|verdict| &*verdict.victim.pod).collect();

@@ -84,7 +84,7 @@ fn counters_become_seconds_and_those_verdicts() {
     for number in 101..110 {
         let second = reader.read(&node(start, number), |_| false).unwrap();
         let (checkout, report) = (pod(&second, "checkout"), pod(&second, "report"));
-        assert!(second.is_traced);
+        assert!(second.is_traced());
         assert!((checkout.used - 0.15).abs() < 1e-9 && checkout.lost.len() == 2);
         assert_eq!((checkout.wakeups, checkout.late_wakeups), (50, 20));
         assert!(checkout.sleeps && !report.sleeps);

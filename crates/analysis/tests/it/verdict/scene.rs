@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use analysis::verdict::{Judged, PodSecond, Second, Verdicts, WorkloadName};
 use api::{CauseKind, Verdict};
-use snapshot::{Culprit, PodIdentity};
+use snapshot::{Culprit, PodIdentity, TraceMode};
 
 pub(crate) fn identity(name: &str) -> Arc<PodIdentity> {
     let (namespace, pod) = name.split_once('/').unwrap();
@@ -46,7 +46,7 @@ pub(crate) fn loses(pod: PodSecond, lost: &[(&str, f64)]) -> PodSecond {
 
 /// A traced second.
 pub(crate) fn busy(pods: Vec<PodSecond>) -> Second {
-    Second { seconds: 1.0, stolen: 0.0, is_traced: true, pods }
+    Second { seconds: 1.0, stolen: 0.0, trace: Some(TraceMode::Continuous), pods }
 }
 
 /// Judges the same second repeatedly, and returns the last result.
