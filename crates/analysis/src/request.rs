@@ -21,7 +21,8 @@ const LEAST_LOST_CORES: f64 = 0.001;
 pub const REQUEST_AFTER_SECONDS: u64 = 24 * 3600;
 
 pub(crate) fn none(facts: &Facts) -> Answer {
-    if facts.spec?.pod_requests_cpu || facts.request_cores.is_some_and(|request| request > 0.0) {
+    let has_request = facts.request_cores.is_some_and(|request| request > 0.0);
+    if facts.spec?.pod_requests_cpu || has_request || is_said(facts) {
         return None;
     }
     let used = used_cores(facts);
@@ -34,6 +35,11 @@ pub(crate) fn none(facts: &Facts) -> Answer {
         None => Change::none("not enough history to recommend a request"),
     };
     Some((figures, change))
+}
+
+/// Whether the finding about a slowed pod contains the change of the request.
+fn is_said(facts: &Facts) -> bool {
+    facts.slowed.as_ref().is_some_and(|verdict| verdict.request_too_low && verdict.is_harm())
 }
 
 pub(crate) fn above_use(facts: &Facts) -> Answer {
@@ -49,14 +55,14 @@ pub(crate) fn raised(facts: &Facts) -> Option<Value> {
     if facts.spec?.pod_requests_cpu {
         return None;
     }
-    let raised = whole_if_whole(facts, used_cores(facts)?);
-    (raised > facts.request_cores.unwrap_or(0.0))
-        .then(|| patch::cpu_request(&facts.container, at_most_limit(facts, raised)))
+    let request = facts.request_cores.unwrap_or(0.0);
+    let least = if request > 0.0 { 0.0 } else { LEAST_REQUEST_CORES };
+    let raised = whole_if_whole(facts, used_cores(facts)?.max(least));
+    (raised > request).then(|| patch::cpu_request(&facts.container, at_most_limit(facts, raised)))
 }
 
 pub(crate) fn below_use(facts: &Facts) -> Answer {
-    let is_said = facts.slowed.as_ref().is_some_and(|verdict| verdict.request_too_low);
-    let (request, p95, mut figures) = request_and_use(facts).filter(|_| !is_said)?;
+    let (request, p95, mut figures) = request_and_use(facts).filter(|_| !is_said(facts))?;
     figures.extend(lost(facts));
     if request >= p95 * FAR_BELOW || p95 - request < SMALL_CORES {
         return None;

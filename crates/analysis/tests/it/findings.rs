@@ -484,6 +484,13 @@ fn a_slowed_service_has_one_warning_with_the_cause_and_the_request_that_helps() 
     let patch = found.patch.as_ref().unwrap();
     let resources = &patch["spec"]["template"]["spec"]["containers"][0]["resources"];
     assert_eq!(resources["requests"]["cpu"], "156m");
+    // The same without a request.
+    facts.slowed = Some(slowed(0.0));
+    facts.request_cores = None;
+    assert_eq!(kinds(&facts), [FindingKind::SlowedByOthers]);
+    let patch = findings(&facts)[0].patch.clone().unwrap();
+    let resources = &patch["spec"]["template"]["spec"]["containers"][0]["resources"];
+    assert_eq!(resources["requests"]["cpu"], "156m");
     // A request that suffices is not changed.
     let enough = Facts { slowed: Some(slowed(1.0)), ..sound() };
     assert_eq!(
