@@ -50,14 +50,19 @@ struct Container {
     contention: Spread,
 }
 
-/// A counter that grows only every few seconds, when the threads are read, as a rate.
+/// Contention as a rate. Its counter grows only every few seconds, when the threads are read, and
+/// then by that of the interval before the last reading of the threads.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spread {
-    /// Per second.
+    /// Per second, without the waits for its own threads.
     rate: f64,
     /// Time since it last grew, and before that, seconds.
     age: f64,
     span: f64,
+    /// CPU time used since it last grew, and before that, seconds.
+    used: [f64; 2],
+    /// Largest number of threads since it last grew, and before that.
+    threads: [u64; 2],
 }
 
 #[derive(Debug, Default)]
@@ -137,10 +142,8 @@ impl SnapshotReader {
             });
             let gained = gained.unwrap_or_default();
             pod.add(row, gained);
-            if !is_traced {
-                let waited = container.contention.spread(seconds(gained.contention), length);
-                pod.contention += waited_for_others(row, waited, seconds(gained.used));
-            }
+            let waited = container.contention.spread(row, gained, length);
+            pod.contention += if is_traced { 0.0 } else { waited };
             known.insert(row.identity.labels.clone(), container);
         }
         self.containers = known;
@@ -222,23 +225,28 @@ impl Container {
 }
 
 impl Spread {
-    /// The part of this many seconds, after a gain in them.
-    fn spread(&mut self, gained: f64, seconds: f64) -> f64 {
-        self.age += seconds;
-        if gained > 0.0 {
-            *self = Self { rate: gained / self.age, age: 0.0, span: self.age };
-        } else if self.age > self.span + seconds {
+    /// The part of this many seconds, after these gains in them. 0 while the threads are unknown.
+    fn spread(&mut self, row: &ContainerRow, gained: Counters, length: f64) -> f64 {
+        self.age += length;
+        self.used[0] += seconds(gained.used);
+        if gained.contention > 0 {
+            let waited = (seconds(gained.contention) - self.own()).max(0.0);
+            let (used, threads) = ([0.0, self.used[0]], [0, self.threads[0]]);
+            *self = Self { rate: waited / self.age, age: 0.0, span: self.age, used, threads };
+        } else if self.age > self.span + length {
             self.rate = 0.0;
         }
-        self.rate * seconds
+        let Some(threads) = row.threads.counted() else { return 0.0 };
+        self.threads[0] = self.threads[0].max(threads);
+        self.rate * length
     }
-}
 
-/// The part of a container's contention that its own threads cannot have caused: while one of them
-/// runs, each of the others may wait for it.
-fn waited_for_others(row: &ContainerRow, waited: f64, used: f64) -> f64 {
-    let others = row.threads.counted().map(|threads| threads.saturating_sub(1) as f64);
-    others.map_or(0.0, |others| (waited - used * others).max(0.0))
+    /// The most that its threads may have waited for each other: while one of them runs, each of the
+    /// others may wait for it.
+    fn own(&self) -> f64 {
+        let others = self.threads[0].max(self.threads[1]).saturating_sub(1);
+        self.used[0].max(self.used[1]) * others as f64
+    }
 }
 
 impl PodSecond {

@@ -135,6 +135,22 @@ fn contention_without_the_trace_is_spread_and_without_waits_for_own_threads() {
     assert_eq!(contention(3), [0.0; 29]);
 }
 
+/// Six threads on two CPUs until second 25, and one that hardly runs after that.
+#[test]
+fn threads_that_are_gone_waited_for_each_other() {
+    let (mut reader, start) = (SnapshotReader::default(), Instant::now());
+    let node_at = |second: u64| {
+        let scan = second / 10 * 10;
+        let mut row = container("shop/web", 2000 * second.min(25) + 10 * second, 0);
+        row.contention_lower_ns = Some(scan.saturating_sub(10).min(25) * 4000 * MS);
+        row.threads = snapshot::Threads::Counted(if scan > 25 { 1 } else { 6 });
+        NodeSnapshot { containers: vec![row], waits: Arc::default(), ..node(start, second) }
+    };
+    let seconds = (0..60).filter_map(|second| reader.read(&node_at(second), |_| false));
+    let waited: Vec<f64> = seconds.map(|second| pod(&second, "web").contention).collect();
+    assert_eq!(waited, [0.0; 59]);
+}
+
 #[test]
 fn jobs_of_a_cron_job_are_one_workload() {
     let (mut reader, start) = (SnapshotReader::default(), Instant::now());
