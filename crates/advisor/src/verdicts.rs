@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use analysis::verdict::{Judged, Slowed, SnapshotReader, Verdicts};
+use analysis::verdict::{Judged, PodSecond, Slowed, SnapshotReader, Verdicts, WorkloadName};
 use api::{CauseKind, Culprit, Verdict};
 use metrics::{SlowedBecause, SlowedBy, SlowedRow};
 use snapshot::NodeSnapshot;
@@ -49,7 +49,8 @@ impl Judge {
         let second = self.reader.read(snapshot, is_restricted)?;
         self.clock += second.seconds;
         let Judged { verdicts, slowed } = self.verdicts.push(&second);
-        slowed.into_iter().for_each(|slowed| self.count(slowed));
+        let victims = victims(&verdicts, &second.pods);
+        slowed.into_iter().for_each(|slowed| self.count(slowed, &victims));
         // The series of a deleted pod end.
         let pods: HashSet<&str> = second.pods.iter().map(|pod| &*pod.pod.labels).collect();
         self.counters.retain(|labels, _| pods.contains(&**labels));
@@ -59,7 +60,7 @@ impl Judge {
         Some(Judgement { verdicts, rows, due })
     }
 
-    fn count(&mut self, slowed: Slowed) {
+    fn count(&mut self, slowed: Slowed, victims: &HashSet<&WorkloadName>) {
         let Slowed { pod, reason, seconds, lost, cause, culprit } = slowed;
         let new = || SlowedRow { pod: Arc::clone(&pod), reasons: Vec::new(), by: Vec::new() };
         let row = self.counters.entry(pod.labels.clone()).or_insert_with(new);
@@ -76,7 +77,10 @@ impl Judge {
         let (namespace, workload) = culprit
             .as_ref()
             .map_or(("several", ""), |culprit| (&*culprit.namespace, &*culprit.name));
-        let beyond_request = culprit.as_ref().is_some_and(|culprit| culprit.beyond_request);
+        // A victim is not to blame, whatever it uses.
+        let is_victim = |culprit: &Culprit| victims.iter().any(|victim| is_one(culprit, victim));
+        let beyond_request =
+            culprit.as_ref().is_some_and(|culprit| culprit.beyond_request && !is_victim(culprit));
         let is_it = |one: &SlowedBy| {
             *one.namespace == *namespace
                 && *one.workload == *workload
@@ -109,6 +113,20 @@ impl Judge {
         };
         verdicts.iter().filter(is_due).cloned().collect()
     }
+}
+
+/// The workloads of the pods that others slow.
+fn victims<'a>(verdicts: &[Verdict], pods: &'a [PodSecond]) -> HashSet<&'a WorkloadName> {
+    let harmed = verdicts.iter().filter(|verdict| verdict.is_harm());
+    let harmed: HashSet<(&str, &str)> =
+        harmed.map(|verdict| (&*verdict.victim.namespace, &*verdict.victim.pod)).collect();
+    let is_harmed = |pod: &&PodSecond| harmed.contains(&(&*pod.pod.namespace, &*pod.pod.pod));
+    pods.iter().filter(is_harmed).map(|pod| &*pod.workload).collect()
+}
+
+fn is_one(culprit: &Culprit, workload: &WorkloadName) -> bool {
+    let WorkloadName { namespace, kind, name } = workload;
+    (&culprit.namespace, &culprit.kind, &culprit.name) == (namespace, kind, name)
 }
 
 /// The element that `is_it` accepts; a new one if there is none.
@@ -181,6 +199,26 @@ mod tests {
             waits: Arc::new(waits),
             ..NodeSnapshot::default()
         }
+    }
+
+    #[test]
+    fn a_cause_that_is_slowed_itself_is_not_beyond_its_request() {
+        let (mut judge, start) = (Judge::default(), Instant::now());
+        let mut last = Judgement::default();
+        for second in 0..=60 {
+            let mut slowed = node(start, second);
+            slowed.containers[0].usage_ns = Some(second * 300_000_000);
+            let by = vec![(Runner::System, second * 200_000_000)];
+            let (victim, wakeups, late_wakeups) = (pod("batch", "report"), 0, 0);
+            let lost = LostTime { victim, by, wakeups, late_wakeups };
+            Arc::make_mut(&mut slowed.waits).lost.push(lost);
+            last = judge.read(&slowed, |_| false).unwrap_or(last);
+        }
+        let web = last.rows.iter().find(|row| row.pod.pod == "web").unwrap();
+        let [by] = &web.by[..] else { panic!("{web:?}") };
+        assert_eq!((&*by.workload, by.beyond_request), ("report", false));
+        let report = last.verdicts.iter().find(|verdict| verdict.victim.pod == "report").unwrap();
+        assert!(report.is_harm() && report.used_cores > 0.2, "{report:?}");
     }
 
     #[test]

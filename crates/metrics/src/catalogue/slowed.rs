@@ -37,7 +37,7 @@ pub(crate) static SLOWED: &[Metric<SlowedRow>] = &[
         "Wall time in which other pods or the host slowed the pod, by cause: the workload (a pod without a controller \
          is its own) with at least half of the lost time, without which the CPUs would have had room; \
          aggressor_namespace=system for the host, several if no workload alone is the cause. beyond_request=true: it \
-         used more CPU than it requests and the agent does not restrict it. From eBPF.",
+         used more CPU than it requests, others did not slow it, and the agent does not restrict it. From eBPF.",
     )
     .read(|row, out| {
         for one in &row.by {
