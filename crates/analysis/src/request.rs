@@ -1,8 +1,6 @@
 //! CPU requests: missing, too high, too low. A request is lowered late and step by step, because it
 //! is the container's guaranteed share of a busy node.
 
-use serde_json::Value;
-
 use crate::facts::Facts;
 use crate::patch;
 use crate::rules::{Answer, Change, Figures, SMALL_CORES};
@@ -15,6 +13,9 @@ const FAR_BELOW: f64 = 0.5;
 pub const LEAST_REQUEST_CORES: f64 = 0.025;
 /// Minimum fraction of a request that one patch keeps.
 pub const LEAST_REQUEST_PART: f64 = 0.1;
+/// Reasons for no patch.
+const NO_HISTORY: &str = "not enough history to recommend a request";
+const OF_THE_POD: &str = "the pod-level request applies to all containers: raise it first";
 /// Minimum time lost to other pods that is shown, core-seconds per second.
 const LEAST_LOST_CORES: f64 = 0.001;
 /// Observation time before a request is lowered, seconds: a day includes its peak.
@@ -32,7 +33,7 @@ pub(crate) fn none(facts: &Facts) -> Answer {
             &facts.container,
             at_most_limit(facts, p95.max(LEAST_REQUEST_CORES)),
         )),
-        None => Change::none("not enough history to recommend a request"),
+        None => Change::none(NO_HISTORY),
     };
     Some((figures, change))
 }
@@ -50,15 +51,23 @@ pub(crate) fn above_use(facts: &Facts) -> Answer {
     is_far.then(|| (figures, lower(facts, request, lowered)))
 }
 
-/// Patch of the request to the use, if that is higher and the pod's spec does not set the request.
-pub(crate) fn raised(facts: &Facts) -> Option<Value> {
-    if facts.spec?.pod_requests_cpu {
-        return None;
+/// The request of a container of a slowed pod that uses more than it requests, raised to the use.
+pub(crate) fn raised(facts: &Facts) -> Change {
+    if facts.spec.is_some_and(|spec| spec.pod_requests_cpu) {
+        return Change::none(OF_THE_POD);
     }
+    let Some(used) = facts.spec.and_then(|_| used_cores(facts)) else {
+        return Change::none(NO_HISTORY);
+    };
     let request = facts.request_cores.unwrap_or(0.0);
     let least = if request > 0.0 { 0.0 } else { LEAST_REQUEST_CORES };
-    let raised = whole_if_whole(facts, used_cores(facts)?.max(least));
-    (raised > request).then(|| patch::cpu_request(&facts.container, at_most_limit(facts, raised)))
+    let raised = whole_if_whole(facts, used.max(least));
+    if raised <= request {
+        return Change::none(
+            "raise the CPU request: the use of a container that waits does not show how much it needs",
+        );
+    }
+    Change::Patch(patch::cpu_request(&facts.container, at_most_limit(facts, raised)))
 }
 
 pub(crate) fn below_use(facts: &Facts) -> Answer {
@@ -68,7 +77,7 @@ pub(crate) fn below_use(facts: &Facts) -> Answer {
         return None;
     }
     let change = match facts.spec.is_some_and(|spec| spec.pod_requests_cpu) {
-        true => Change::none("the pod-level request applies to all containers: raise it first"),
+        true => Change::none(OF_THE_POD),
         false => {
             let raised = at_most_limit(facts, whole_if_whole(facts, p95));
             Change::Patch(patch::cpu_request(&facts.container, raised))

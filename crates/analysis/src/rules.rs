@@ -250,12 +250,9 @@ fn slowed_by_others(facts: &Facts) -> Answer {
         figures.push(("culpritUsedCores", culprit.used_cores));
         figures.extend(culprit.request_cores.map(|cores| ("culpritRequestCores", cores)));
     }
-    let change = match request::raised(facts) {
-        _ if !verdict.request_too_low => Change::none("no field of this workload fixes it"),
-        Some(patch) => Change::Patch(patch),
-        None => Change::none(
-            "raise the CPU request: the use of a container that waits does not show how much it needs",
-        ),
+    let change = match verdict.request_too_low {
+        true => request::raised(facts),
+        false => Change::none("no field of this workload fixes it"),
     };
     Some((figures, change))
 }

@@ -500,6 +500,21 @@ fn a_slowed_service_has_one_warning_with_the_cause_and_the_request_that_helps() 
 }
 
 #[test]
+fn a_slowed_service_without_a_patch_has_the_reason() {
+    let reason = |use_cores: Option<f64>, pod_requests_cpu| {
+        let spec = Some(Spec { pod_requests_cpu, ..Spec::default() });
+        let mut facts = Facts { slowed: Some(slowed(0.1)), spec, ..sound() };
+        (facts.request_cores, facts.cpu.request_cores) = (Some(0.1), use_cores);
+        findings(&facts).remove(0).no_patch
+    };
+    let has = |reason: Option<String>, text: &str| reason.is_some_and(|it| it.contains(text));
+    assert!(has(reason(None, false), "not enough history"));
+    assert!(has(reason(Some(0.05), false), "does not show how much it needs"));
+    assert!(has(reason(Some(0.2), true), "the pod-level request"));
+    assert_eq!(reason(Some(0.2), false), None);
+}
+
+#[test]
 fn only_harm_by_others_is_a_finding_and_an_unknown_cause_is_no_warning() {
     let of = |change: fn(&mut Verdict)| {
         let mut verdict = slowed(1.0);
