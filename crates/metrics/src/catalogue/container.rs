@@ -151,7 +151,8 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         "cpuwarden_container_contention_wait_seconds_total",
         &["bound"],
         "Thread time on a run queue without throttling, as a lower and an upper bound, because the kernel does not \
-         separate the two. Up to the last scan but one that saw the thread. Without cpu.stat.local (before Linux 6.6), upper \
+         separate the two. Up to the last scan but one that saw the thread; \
+         threads that began and ended between two scans are in neither bound. Without cpu.stat.local (before Linux 6.6), upper \
          includes throttling by ancestors' quotas. \
          Summed over threads, so it can grow faster than wall time. From \
          /proc/PID/task/TID/schedstat, cpu.stat and cpu.stat.local.",
