@@ -11,7 +11,8 @@ use super::{catalogue, deploy, output_of, read};
 const FILES: [&str; 2] = ["rules/recording.yaml", "rules/alerts.yaml"];
 
 /// Unit tests for promtool.
-pub(super) const TESTS: [&str; 3] = ["alerts.yaml", "throttling.yaml", "recording.yaml"];
+pub(super) const TESTS: [&str; 4] =
+    ["alerts.yaml", "slowed.yaml", "throttling.yaml", "recording.yaml"];
 
 #[test]
 fn rules_are_valid_and_fire_as_their_unit_tests_say() {
