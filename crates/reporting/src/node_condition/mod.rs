@@ -96,3 +96,35 @@ fn contention(snapshot: &NodeSnapshot) -> Option<f64> {
     let row = rows.find(|row| row.scope == PressureScope::Node)?;
     Some(Duration::from_nanos(row.lower_ns).as_secs_f64())
 }
+
+#[cfg(test)]
+mod tests {
+    use api::{PodName, SlowedReason, VictimClass};
+
+    use super::*;
+
+    fn verdict(pod: &str, class: VictimClass, reason: SlowedReason, summary: &str) -> Verdict {
+        let victim = PodName { namespace: "shop".into(), pod: pod.into() };
+        Verdict { victim, class, reason, summary: summary.into(), ..Verdict::default() }
+    }
+
+    #[test]
+    fn the_worst_pod_is_the_first_that_others_harm() {
+        use SlowedReason::{AncestorLimit, Neighbor, OwnLimit, Unknown};
+        use VictimClass::{BestEffort, Hungry, Service, Starved};
+        let restricted = verdict("yields", Starved, Neighbor, "slowed ×2.0 by shop/checkout");
+        let mut verdicts = vec![
+            Verdict { restricted: true, ..restricted },
+            verdict("limited", Service, OwnLimit, "slowed ×9.0 by its own CPU limit"),
+            verdict("shares", Service, AncestorLimit, "slowed ×9.0 by a CPU limit above it"),
+            verdict("spins", Hungry, Neighbor, "slowed ×6.0 by batch/report"),
+            verdict("idle-time", BestEffort, Neighbor, "slowed ×5.0 by batch/report"),
+        ];
+        assert_eq!(worst(&verdicts), None);
+        verdicts.push(verdict("checkout", Service, Neighbor, "slowed ×2.9 by batch/report"));
+        verdicts.push(verdict("cart", Service, Unknown, "slowed ×2.0"));
+        let sentence = |verdicts| worst(verdicts).unwrap();
+        assert_eq!(sentence(&verdicts), "shop/checkout is slowed ×2.9 by batch/report");
+        assert_eq!(sentence(&verdicts[6..]), "shop/cart is slowed ×2.0");
+    }
+}
