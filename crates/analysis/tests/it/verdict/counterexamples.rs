@@ -206,6 +206,18 @@ fn cases() -> Vec<Case> {
             ],
         },
         Case {
+            node: "a stall of 60 ms beside two thousand short waits",
+            second: busy(vec![
+                PodSecond {
+                    wakeups: 2000,
+                    late_wakeups: 1,
+                    ..loses(pod("shop/web", 0.5, 0.2), &[("batch/report", 0.06)])
+                },
+                spinner("batch/report", 0.5, 1.7),
+            ]),
+            expected: &["shop/web Service neighbor ×1.3 by batch/report"],
+        },
+        Case {
             node: "system 55 %, report 30 %, mail 15 %",
             second: busy(vec![
                 loses(pod("shop/web", 0.01, 0.1), &three_lost),
