@@ -219,3 +219,15 @@ fn a_low_request_is_a_warning_once_it_costs_time() {
     assert_eq!(severity(Some(0.5)), (Severity::Warning, Some(0.5)));
     assert_eq!(FindingKind::NoMemoryLimit.severity(), Severity::Info);
 }
+
+#[test]
+fn a_memory_limit_is_missed_only_where_other_containers_have_one() {
+    let some = Spec { has_memory_limits: true, ..Spec::default() };
+    let is_missed = |spec: Spec| {
+        let facts = Facts { memory_limit: Limit::Unlimited, spec: Some(spec), ..Facts::default() };
+        findings(&facts).iter().any(|finding| finding.kind == FindingKind::NoMemoryLimit)
+    };
+    assert!(is_missed(some));
+    assert!(!is_missed(Spec::default()));
+    assert!(!is_missed(Spec { pod_limits_memory: true, ..some }));
+}

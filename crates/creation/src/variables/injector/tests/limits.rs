@@ -12,6 +12,18 @@ fn the_lowest_limit_over_container_and_pod_counts() {
     }
 }
 
+#[test]
+fn a_pods_limit_of_zero_is_no_limit() {
+    let list = r#"{"kind":"PodList","items":[{"spec":{
+        "resources":{"limits":{"cpu":"0","memory":"0"}},
+        "containers":[{"name":"app","resources":{"limits":{"cpu":"4","memory":"512Mi"}}}]}}]}"#;
+    let listed = kubepods::read_pod_list(list.as_bytes()).unwrap().remove(0);
+    let mut injector = injector_of((*listed).clone());
+    let limits = (Some(4000), Some(512));
+    let creation = injector.create_container(opted_in(), with_limits("app", limits));
+    assert_eq!(env(&creation), ["GOMAXPROCS=4", "GOMEMLIMIT=358MiB"]);
+}
+
 /// The kubelet passes the sum of the limits that exist, even if other containers have none. The
 /// pod's cgroup then has no limit.
 #[test]
