@@ -9,6 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::page::browser::Browser;
 use crate::recording::replay_page;
 use crate::support::http::{get, serve};
 use crate::support::{binary, write_program};
@@ -80,6 +81,32 @@ fn the_page_and_the_json_name_the_victim_and_its_cause() {
     let pods = served("/api/v1/pods");
     let checkout = pods["pods"].as_array().unwrap().iter().find(|pod| pod["pod"] == "checkout");
     assert_verdict(&checkout.unwrap()["verdict"]);
+}
+
+/// In Chromium: the headline, the order of the rows, the cause in the first, and the pod's view.
+#[test]
+fn the_page_in_a_browser_names_the_victim_and_its_cause() {
+    let (_replay, address) = replay_page(&path(RECORDING), &[]);
+    let browser = Browser::borrow();
+    browser.open(&format!("http://{address}/"));
+    let text = |selector: &str| format!("document.querySelector('{selector}')?.textContent");
+    let row = "[aria-label=Victims] tbody tr";
+    let headline = format!(
+        r"/^shop\/checkout is slowed (×[\d.]+) by batch\/report, (\d+ s of the last minute)$/.exec({})",
+        text(".headline")
+    );
+    browser.wait_for(&headline);
+    let said = browser.run(&format!("return {headline}"));
+    let [factor, seconds] = [1, 2].map(|group| said[group].as_str().unwrap().to_owned());
+    let names =
+        format!("[...document.querySelectorAll('{row} a')].map((name) => name.textContent)");
+    browser.wait_for(&format!("{names}.join() == 'checkout,cart,report'"));
+    let cause = format!("batch/report{factor} · {seconds}");
+    browser.wait_for(&format!("{} == '{cause}'", text(&format!("{row} td.by"))));
+    browser.run(&format!("document.querySelector('{row} a').click()"));
+    browser.wait_for(&format!("{} == 'checkout'", text("h1")));
+    let verdict = format!("Slowed {factor} by batch/report, {seconds}. ");
+    browser.wait_for(&format!("{}?.startsWith('{verdict}')", text("p.verdict")));
 }
 
 /// A kubectl of one node, whose agent has this address, and the plugin.

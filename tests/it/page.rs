@@ -4,7 +4,7 @@
 
 #[allow(dead_code, reason = "of the driver, this uses a part")]
 #[path = "../../crates/endpoint/tests/ui/browser.rs"]
-mod browser;
+pub(crate) mod browser;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
