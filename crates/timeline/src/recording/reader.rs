@@ -226,7 +226,7 @@ impl Recording {
 
 impl Segment {
     fn read(&self) -> Result<Vec<Frame>, Error> {
-        let file = open_regular(&self.path)?;
+        let (file, _) = open_regular(&self.path)?;
         // Was in memory as part of the file when it was indexed.
         let mut bytes = vec![0; usize::try_from(self.bytes.end - self.bytes.start).unwrap_or(0)];
         let read = file.read_exact_at(&mut bytes, self.bytes.start);
@@ -254,20 +254,25 @@ fn decode(bytes: &[u8]) -> Vec<Frame> {
     frames
 }
 
-/// Opens a file for reading, without waiting for the other end of a pipe.
-fn open_regular(path: &Path) -> Result<fs::File, Error> {
+/// Opens a file for reading, without waiting for the other end of a pipe. Returns it with its size,
+/// bytes.
+fn open_regular(path: &Path) -> Result<(fs::File, u64), Error> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = file.map_err(Error::io("open", path))?;
-    let is_file = file.metadata().map_err(Error::io("read", path))?.is_file();
-    if is_file { Ok(file) } else { Err(Error::NotAFile(path.to_owned())) }
+    let metadata = file.metadata().map_err(Error::io("read", path))?;
+    if !metadata.is_file() {
+        return Err(Error::NotAFile(path.to_owned()));
+    }
+    Ok((file, metadata.len()))
 }
 
 fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
-    let (file, mut bytes) = (open_regular(path)?, Vec::new());
-    if file.metadata().map_err(Error::io("read", path))?.len() > LARGEST_FILE {
+    let (file, size) = open_regular(path)?;
+    if size > LARGEST_FILE {
         return Err(Error::TooLarge(path.to_owned()));
     }
+    let mut bytes = Vec::new();
     // It may grow meanwhile.
     file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
     Ok(bytes)
