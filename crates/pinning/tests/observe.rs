@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -522,6 +522,35 @@ fn a_panic_in_the_pinning_thread_starts_a_new_pinner() {
     assert_eq!(seen, ["web LSR 0-1", "panicked", "web LSR 0-1"], "with the profiles set last");
 }
 
+#[test]
+fn a_pass_runs_as_soon_as_the_runtime_is_connected_again() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let files = Files::new();
+    let admission = Admission::new(HOUR).unwrap();
+    let (name, has_cpus) = ("shop/web/app".to_owned(), true);
+    let other = ForeignContainer { name, has_cpus, ..ForeignContainer::default() };
+    let foreign = [("c".to_owned(), other)].into();
+    admission.synchronized(BTreeSet::new(), BTreeSet::new(), foreign);
+    let config = PinnerConfig { admission: Some(admission.clone()), ..files.config(none()) };
+    let (sender, statuses) = std::sync::mpsc::channel();
+    let report = move |round| {
+        if let Round::Passed(report) = round {
+            let _ = sender.send(report.status);
+        }
+    };
+    let pods = || Some(NodePods::default());
+    let _running = pinning::spawn(Pinner::new(config).unwrap(), pods, HOUR, report).unwrap();
+    let next = || match statuses.recv_timeout(Duration::from_secs(60)).expect("a pass") {
+        PinningStatus::Observing(reason) => reason,
+        PinningStatus::Enforcing => "enforcing".to_owned(),
+    };
+    // The first pass, and that of the first connection.
+    assert!((0..2).all(|_| next().ends_with("has set the CPUs of shop/web/app")));
+    admission.synchronized(BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
+    let mut after = std::iter::repeat_with(next);
+    assert!(after.any(|reason| reason == "--pinning=observe"));
+}
+
 /// Path of the cgroup of the pod's only container.
 fn container(files: &Files, pod: &Pod) -> PathBuf {
     let number: u64 = pod.name.bytes().map(u64::from).sum();
@@ -748,6 +777,25 @@ fn planned_writes(files: &Files, admission: Admission, pods: &[Pod], pod: &Pod) 
     writes
 }
 
+/// A runtime that reports the container `app` of this pod, perhaps with a claim by a variable.
+fn reported(pod: &Pod, is_claimed: bool) -> Admission {
+    let (pod, name) = ((&*pod.uid).into(), "shop/web/app".to_owned());
+    let app = ForeignContainer { pod, name, is_claimed, ..ForeignContainer::default() };
+    let admission = Admission::new(Duration::from_secs(3600)).unwrap();
+    admission.synchronized(BTreeSet::new(), BTreeSet::new(), [("c".to_owned(), app)].into());
+    admission
+}
+
+#[test]
+fn an_unlisted_pod_with_a_claim_by_variable_is_not_written() {
+    for is_claimed in [false, true] {
+        let files = Files::new();
+        let pods = [files.pod("web", "LS", 0), files.pod("own", "LSE", 2000)];
+        let writes = planned_writes(&files, reported(&pods[0], is_claimed), &pods[1..], &pods[0]);
+        assert_eq!(writes.is_empty(), is_claimed, "{writes:?}");
+    }
+}
+
 #[test]
 fn a_claim_by_variable_is_refuted_by_the_spec_of_a_listed_pod() {
     for (has_claims, is_confined) in [(false, true), (true, false)] {
@@ -755,13 +803,7 @@ fn a_claim_by_variable_is_refuted_by_the_spec_of_a_listed_pod() {
         let mut pods = [files.pod("web", "LS", 0), files.pod("own", "LSE", 2000)];
         let app = &mut pods[0].containers[0];
         (app.name, app.has_claims) = ("app".into(), has_claims);
-        let pod = (&*pods[0].uid).into();
-        let (name, is_claimed) = ("shop/web/app".to_owned(), true);
-        let claimed = ForeignContainer { pod, name, is_claimed, ..ForeignContainer::default() };
-        let admission = Admission::new(Duration::from_secs(3600)).unwrap();
-        let foreign = [("c".to_owned(), claimed)].into();
-        admission.synchronized(BTreeSet::new(), BTreeSet::new(), foreign);
-        let writes = planned_writes(&files, admission, &pods, &pods[0]);
+        let writes = planned_writes(&files, reported(&pods[0], true), &pods, &pods[0]);
         assert_eq!(writes.contains(&"2-7".to_owned()), is_confined, "{has_claims} {writes:?}");
     }
 }

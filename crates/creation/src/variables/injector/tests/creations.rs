@@ -117,6 +117,32 @@ fn creations_that_fail_with_variables_do_not_count_as_failed_with_cpus() {
 }
 
 #[test]
+fn containers_that_ended_without_a_connection_prevent_no_placement_after_it() {
+    let node = tempfile::tempdir().unwrap();
+    let admission = Admission::new(Duration::from_secs(3600)).unwrap();
+    let mut pinner = pinner(&node, admission.clone());
+    let injector = Injector::new(rules(false, Vec::new()), None, |_, _| None, |_| {});
+    let mut creations = creations(injector, Some(admission));
+    let start = |creations: &mut Creations| {
+        let creation = creations.create_container(pod(&[]), container("new", &[]));
+        creation.adjustment.is_some_and(|adjustment| adjustment.linux.is_some())
+    };
+    let mut of_another_plugin = container("other", &[]);
+    let linux = of_another_plugin.linux.get_or_insert_default();
+    let resources = linux.resources.get_or_insert_default();
+    resources.cpu.get_or_insert_default().cpus = "2".to_owned();
+
+    creations.synchronize(vec![pod(&[])], vec![container("app", &[]), of_another_plugin]);
+    let status = pass(&mut pinner);
+    assert!(matches!(&status, PinningStatus::Observing(why) if why.contains("shop/cart/other")));
+    assert!(!start(&mut creations));
+    creations.disconnected();
+    creations.synchronize(vec![pod(&[])], vec![container("app", &[])]);
+    assert_eq!(pass(&mut pinner), PinningStatus::Enforcing);
+    assert!(start(&mut creations));
+}
+
+#[test]
 fn a_container_of_an_unlisted_pod_has_its_variables_once_the_list_has_the_pod() {
     // Only the first look at the list is too early.
     let looks = Mutex::new(0);
