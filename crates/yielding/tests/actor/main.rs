@@ -359,14 +359,18 @@ fn a_value_written_after_ours_is_not_overwritten_by_the_restoration() {
 }
 
 /// Passes before each of which another program clears `cpu.idle` of these pods.
-fn insist(node: &mut Node, actor: &mut Actor, pods: &[usize], passes: usize) -> Vec<Mode> {
+fn insist(node: &mut Node, actor: &mut Actor, pods: &[usize], passes: usize) -> (Vec<Mode>, u64) {
     let idle: Vec<_> =
         pods.iter().map(|&pod| format!("cpu/{}/cpu.idle", node.pods()[pod].0)).collect();
+    let mut conflicts = 0;
     let pass = |_| {
         idle.iter().for_each(|file| node.file(file, "0\n"));
-        node.pass(actor, 20).mode
+        let report = node.pass(actor, 20);
+        conflicts += report.writes.conflicts;
+        report.mode
     };
-    (0..passes).map(pass).collect()
+    let modes = (0..passes).map(pass).collect();
+    (modes, conflicts)
 }
 
 #[test]
@@ -374,8 +378,9 @@ fn a_pod_that_undoes_its_restriction_ends_it_for_no_other_pod() {
     let mut node = Node::new(CgroupVersion::V2);
     let mut actor = node.actor();
     node.reach(&mut actor, Step::Idle);
-    let modes = insist(&mut node, &mut actor, &[0], 6);
+    let (modes, conflicts) = insist(&mut node, &mut actor, &[0], 6);
     assert!(modes.iter().all(|mode| *mode == Mode::Enforcing), "{modes:?}");
+    assert_eq!(conflicts, 1, "reported once");
     let idle = [0, 1].map(|pod| format!("cpu/{}/cpu.idle", node.pods()[pod].0));
     let read = |node: &Node| idle.each_ref().map(|file| node.read(file));
     let mut repairs = 0;
@@ -397,7 +402,8 @@ fn a_writer_that_insists_in_two_namespaces_makes_the_actor_observe() {
         node.spark_namespace = namespace;
         let mut actor = node.actor();
         node.reach(&mut actor, Step::Idle);
-        let modes = insist(&mut node, &mut actor, &[0, 1], 7);
+        let (modes, conflicts) = insist(&mut node, &mut actor, &[0, 1], 7);
+        assert_eq!(conflicts, 2);
         assert_eq!((&modes[5], &modes[6]), (&Mode::Enforcing, &expected));
     }
 }
