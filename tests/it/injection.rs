@@ -194,6 +194,23 @@ fn containers_of_an_annotated_pod_start_with_the_variables() {
 }
 
 #[test]
+fn reconnections_and_the_time_without_a_connection_are_counted() {
+    let node = Node::new();
+    let (agent, runtime) = node.start("annotated");
+    let counters = || {
+        let page = agent.metrics();
+        ["reconnections", "disconnected_seconds"]
+            .map(|name| page.value(&format!("cpuwarden_nri_{name}_total"), &[]).unwrap())
+    };
+    let [reconnections, seconds] = counters();
+    assert_eq!(reconnections, 0.0);
+    drop(runtime);
+    let _runtime = node.connect(&agent, vec![]);
+    let [reconnections, later] = counters();
+    assert!(reconnections == 1.0 && later > seconds, "{reconnections}, {seconds} s, {later} s");
+}
+
+#[test]
 fn observing_leaves_containers_as_they_are_and_shows_what_they_would_get() {
     let node = Node::new();
     let (agent, mut runtime) = node.start("observe");
