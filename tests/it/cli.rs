@@ -223,11 +223,9 @@ fn top_hears_signals_while_an_agent_answers_slowly() {
         .unwrap();
     asks.recv().unwrap();
     let pid = rustix::process::Pid::from_child(&top);
-    let sent = std::time::Instant::now();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let status = top.wait().unwrap();
-    // Without a signal it gives up after five seconds.
-    assert!(sent.elapsed().as_secs() < 4, "{:?}", sent.elapsed());
+    // Without a signal it would give up because the agent is too slow.
     let mut error = String::new();
     top.stderr.take().unwrap().read_to_string(&mut error).unwrap();
     assert!(status.code() == Some(69) && error.contains("interrupted"), "{status}: {error}");
