@@ -38,6 +38,7 @@ pub const KERNEL_TESTS: &[KernelTests] = &[
          at the return to user space",
     ),
     tests("kernel::accounting::a_recreated_", HOST_AND_61, "v1 has a cgroup in each hierarchy"),
+    tests("kernel::accounting::a_reset_", ONLY_HOST, "only v1 has a counter that can be reset"),
     tests("kernel::accounting::a_storm_", ONLY_61, "the agent's memory and descriptors"),
     tests("kernel::accounting::a_restarted_", HOST_AND_61, "v1 cuts the times to 10 ms"),
     tests("kernel::advice::", ONLY_61, "a rule of the agent"),

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kernel_text::CpuSet;
+
 use crate::support::{Agent, Cgroup, Exposition, Qos, RealTree, Running, Workload, eventually};
 
 const UID: &str = "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0004";
@@ -137,6 +139,58 @@ fn a_restarted_agent_counts_user_and_system_time_from_zero() {
         assert!(first <= used + 0.02, "{first} s of {used} s at restart {restart}");
         let later = usage(&agent.after_ticks(3));
         assert!(later > first, "{first} s, then {later} s at restart {restart}");
+    }
+}
+
+/// Only cgroup v1 has a counter that can be reset, by writing 0. There, the kernel repeats user and
+/// system time until the usage is as large as before.
+#[test]
+fn a_reset_counter_adds_nothing_and_takes_nothing_away() {
+    let tree = RealTree::new();
+    let pod = tree.pod(Qos::Burstable, UID);
+    let options = ["--sample-interval", "100ms"];
+    let modes = Agent::on(&tree, &options);
+    // The preset lean has the usage as a whole.
+    let whole = Agent::on(&tree, &[&options[..], &["--metrics=lean"]].concat());
+    for agent in [&modes, &whole] {
+        agent.after_ticks(1);
+    }
+    let container = pod.child(ID);
+    container.set_highest_weight();
+    let cpus = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+    let cpus: CpuSet = cpus.parse().unwrap();
+    let spin_until = |used: f64| {
+        let threads = u32::try_from(cpus.len()).unwrap();
+        let _spinner = container.spawn(&Workload::Spin { threads });
+        eventually("CPU time", || container.usage_ns() as f64 / 1e9 > used);
+    };
+    let counted = || {
+        let name = "cpuwarden_container_cpu_usage_seconds_total";
+        let usage_of_all = whole.after_ticks(3).value(name, &[("container", ID)]).unwrap();
+        [usage(&modes.after_ticks(3)), usage_of_all]
+    };
+    // A second of each CPU is the largest step back that is no reset.
+    spin_until(cpus.len() as f64 + 1.0);
+    let before = counted();
+    if container.dir("cpuacct").join("cpuacct.usage").exists() {
+        container.write("cpuacct", "cpuacct.usage", "0");
+        assert_eq!(container.usage_ns(), 0);
+    }
+    let cut = 2.0 * Cgroup::mode_unit_ns() as f64 / 1e9;
+    let mut last = (container.usage_ns() as f64 / 1e9, counted());
+    let [modes_added, added] = [0, 1].map(|at| last.1[at] - before[at]);
+    assert!((0.0..=cut).contains(&modes_added) && added == 0.0, "{:?} after {before:?}", last.1);
+    for is_first in [true, false] {
+        let (used_before, counted_before) = last;
+        spin_until(used_before + 0.5);
+        let used = container.usage_ns() as f64 / 1e9;
+        last = (used, counted());
+        let [modes, whole] = [0, 1].map(|at| last.1[at] - counted_before[at]);
+        let most = used - used_before + 1e-6;
+        assert!((0.0..most + cut).contains(&modes), "{modes} s of {most} s");
+        assert!((0.0..most).contains(&whole), "{whole} s of {most} s");
+        // The first reading after the reset may be that of the first activity.
+        assert!(is_first || whole > most - 2e-6, "{whole} s of {most} s");
     }
 }
 
