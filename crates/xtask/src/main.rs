@@ -167,6 +167,9 @@ struct ClusterArgs {
     /// Sockets x cores x threads of the node; the test best-effort needs 3 CPUs or more
     #[arg(long, default_value = "2x2x2", global = true)]
     cpus: CpuTopology,
+    /// Boot the node with cgroup v1, for burst-static and the other tests of bursts
+    #[arg(long, global = true)]
+    cgroup_v1: bool,
     #[command(subcommand)]
     task: ClusterTask,
 }
@@ -297,8 +300,9 @@ fn run_node(args: NodeArgs) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let options = cluster::Options { release: args.kubernetes, agent: args.agent, cpus: args.cpus };
-    match args.task {
+    let ClusterArgs { kubernetes: release, agent, cpus, cgroup_v1, task } = args;
+    let options = cluster::Options { release, agent, cpus, cgroup_v1 };
+    match task {
         ClusterTask::Build => cluster::build(&options)?,
         ClusterTask::Run { command } => return Ok(cluster::run(&options, &command)?),
         ClusterTask::Test { only } => return Ok(cluster::test(&options, &only)?),

@@ -4,11 +4,15 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use super::certificates::Certificates;
 use super::network::{HOST_ADDRESS, SERVICE_NETWORK};
-use super::{ClusterError, write};
+use super::{ClusterError, wait_until, write};
 use crate::process;
+
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+const API_SERVER_TIMEOUT: Duration = Duration::from_secs(300);
 
 const AUDIT_POLICY: &str = include_str!("guest/audit-policy.yaml");
 
@@ -22,7 +26,7 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts the processes. Their logs and the audit log are in `directory`.
+    /// Starts etcd and the API server. The logs and the audit log are in `directory`.
     pub(super) fn start(
         programs: &Path,
         certificates: &Certificates,
@@ -32,26 +36,40 @@ impl ControlPlane {
         write(&directory.join("audit-policy.yaml"), AUDIT_POLICY)?;
         this.spawn(programs, "etcd", &this.etcd())?;
         this.spawn(programs, "kube-apiserver", &this.api_server(certificates))?;
+        Ok(this)
+    }
+
+    /// Starts the controller manager and the scheduler once the API server answers them. On a busy
+    /// machine this is more than the ten seconds that the controller manager waits.
+    pub(super) fn start_controllers(
+        &mut self,
+        programs: &Path,
+        certificates: &Certificates,
+    ) -> Result<(), ClusterError> {
         let kubeconfig =
             |name| format!("--kubeconfig={}", certificates.path(name, "kubeconfig").display());
         let file = |name, extension| certificates.path(name, extension).display().to_string();
-        this.spawn(
+        wait_until("answer of the API server", API_SERVER_TIMEOUT, || {
+            let mut kubectl = Command::new(programs.join("kubectl"));
+            kubectl.arg(kubeconfig(CONTROLLER_MANAGER)).args(["get", "--raw", "/healthz"]);
+            Ok(process::output_of(&mut kubectl).is_ok())
+        })?;
+        self.spawn(
             programs,
-            "kube-controller-manager",
+            CONTROLLER_MANAGER,
             &[
-                kubeconfig("kube-controller-manager"),
+                kubeconfig(CONTROLLER_MANAGER),
                 "--leader-elect=false".into(),
                 "--use-service-account-credentials".into(),
                 format!("--service-account-private-key-file={}", file("service-accounts", "key")),
                 format!("--root-ca-file={}", file("ca", "crt")),
             ],
         )?;
-        this.spawn(
+        self.spawn(
             programs,
             "kube-scheduler",
             &[kubeconfig("kube-scheduler"), "--leader-elect=false".into()],
-        )?;
-        Ok(this)
+        )
     }
 
     fn spawn(

@@ -20,6 +20,11 @@ const MEMORY_MIB: u32 = 4096;
 /// Maximum duration of one command in the node.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
+const KERNEL_OPTIONS: &str = "net.ifnames=0 systemd.show_status=1";
+/// Kernel options by which systemd mounts the hierarchies of cgroup v1.
+const CGROUP_V1: &str =
+    "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1";
+
 const INIT: &str = include_str!("guest/init.sh");
 /// Files of the run: path in the node, text.
 const FILES: [(&str, &str); 9] = [
@@ -75,7 +80,6 @@ impl Guest {
         let (initramfs, run_disk) =
             (initramfs(&kernel, work)?, run_disk(options, certificates, manifests, work)?);
         let console = work.join("console");
-        let kernel_options = ["net.ifnames=0", "systemd.show_status=1"];
         let mut command = qemu::command(
             &Emulator::obtain()?,
             Clock::Real,
@@ -83,7 +87,7 @@ impl Guest {
             MEMORY_MIB,
             &kernel.image,
             &initramfs,
-            &kernel_options,
+            if options.cgroup_v1 { &[KERNEL_OPTIONS, CGROUP_V1] } else { &[KERNEL_OPTIONS] },
         );
         command.arg("-chardev").arg(format!("file,id=console,path={}", console.display()));
         command.args(["-device", "isa-serial,chardev=console"]);

@@ -1,10 +1,10 @@
 //! `cargo xtask cluster`: a Kubernetes cluster of one node, with systemd, in QEMU.
 //!
 //! Control plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes of
-//! this machine. Node: a Debian with systemd as process 1, cgroup v2, containerd and a kubelet. All
-//! of them live in a network and a PID namespace of their own: nothing listens in this machine's
-//! network, and nothing outlives the command. All programs are built from the Go module proxy and
-//! cached outside of `target`; no image is pulled.
+//! this machine. Node: a Debian with systemd as process 1, cgroup v2 or v1, containerd and a
+//! kubelet. All of them live in a network and a PID namespace of their own: nothing listens in this
+//! machine's network, and nothing outlives the command. All programs are built from the Go module
+//! proxy and cached outside of `target`; no image is pulled.
 
 mod binaries;
 mod cache;
@@ -95,6 +95,8 @@ pub struct Options {
     pub agent: Option<PathBuf>,
     /// CPUs of the node.
     pub cpus: CpuTopology,
+    /// Whether the node has cgroup v1 instead of v2.
+    pub cgroup_v1: bool,
 }
 
 /// Builds everything that a cluster needs and that is not in the cache yet. The first build takes

@@ -101,14 +101,16 @@ pub fn container_id(cluster: &Cluster, pod: &str) -> Result<String, ClusterError
     id.ok_or_else(|| ClusterError::Unexpected(format!("no container of {}", name(&pod))))
 }
 
-/// Directory in the node of a pod's only container.
+/// Directory in the node of a pod's only container; on cgroup v1 that of the controller `cpu`.
 ///
 /// # Errors
 /// As for [`container_id`]; the container has no cgroup.
 pub fn container_cgroup(cluster: &Cluster, pod: &str) -> Result<String, ClusterError> {
     let id = container_id(cluster, pod)?;
-    let script =
-        format!("find /sys/fs/cgroup/kubepods.slice -type d -name 'cri-containerd-{id}.scope'");
+    let script = format!(
+        "find /sys/fs/cgroup/kubepods.slice /sys/fs/cgroup/cpu/kubepods.slice -type d \
+         -name 'cri-containerd-{id}.scope' 2> /dev/null; true"
+    );
     let found = cluster.in_node(&script)?;
     ensure(!found.trim().is_empty(), || format!("no cgroup of {id}"))?;
     Ok(found.trim().to_owned())

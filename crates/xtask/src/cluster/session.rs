@@ -78,10 +78,11 @@ impl Cluster {
         let certificates = Certificates::create(&work.join(PKI), tests)?;
         let programs = binaries::kubernetes(&options.release)?;
         let start = Instant::now();
-        let control_plane =
+        let mut control_plane =
             ControlPlane::start(&programs, &certificates, &work.join(CONTROL_PLANE))?;
         let manifests = pods::static_pods();
         let mut node = Guest::start(options, &certificates, &manifests, &work)?;
+        control_plane.start_controllers(&programs, &certificates)?;
         await_node(&mut node, start)?;
         let running = Some((control_plane, node));
         let this =

@@ -19,7 +19,9 @@ const SMALL_QUOTA_USEC: u64 = 10_000;
 /// Uses 65 ms of CPU time at once, then sleeps: over the quota of a period, a sixth of the limit.
 /// The CPU time is the kernel's, because the speed of an emulated CPU is not known. There, the last
 /// reading and the start of `sleep` add up to 40 ms, which still fits into the quota and a burst.
-const LOAD: &str = "used() { while read k v; do test $k = usage_usec && u=$v && break; done < /sys/fs/cgroup/cpu.stat; }; \
+const LOAD: &str = "cd /sys/fs/cgroup; if test -e cpu.stat; \
+     then used() { while read k v; do test $k = usage_usec && u=$v && break; done < cpu.stat; }; \
+     else used() { read u < cpuacct/cpuacct.usage; u=$((u/1000)); }; fi; \
      while true; do used; e=$((u+65000)); while test $u -lt $e; do used; done; sleep 0.6; done";
 
 /// With NRI the runtime asks the agent before it writes a quota, so no attempt fails.
@@ -69,16 +71,14 @@ pub(super) fn limit_shrinks_next_to_static_cpus(cluster: &Cluster) -> Result<Str
     wait_until("pod with static CPUs", TIMEOUT, || {
         Ok(pods::container_cgroup(cluster, STATIC).is_ok())
     })?;
-    let exclusive = pods::container_cgroup(cluster, STATIC)?;
-    let settings = format!("cd {exclusive} && cat cpuset.cpus cpu.max cpu.max.burst");
+    let Settings { cpus, quota, burst, .. } = Settings::of(cluster, STATIC)?;
+    let settings = format!("cat {cpus} {quota} {burst}");
     let before = cluster.in_node(&settings)?;
 
     let first = Bursting::start(cluster, "nri.enabled=true")?;
-    let quota = value(cluster, &format!("{}/cpu.max", first.cgroup))?;
+    let quota = value(cluster, &first.settings.quota)?;
     agent::uninstall(cluster)?;
-    let left = ["cpu.max.burst", "cpu.max"]
-        .map(|file| value(cluster, &format!("{}/{file}", first.cgroup)));
-    let left = left.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let left = [value(cluster, &first.settings.burst)?, value(cluster, &first.settings.quota)?];
     ensure(left == [0, quota], || format!("burst and quota after the uninstall: {left:?} µs"))?;
     let second = Bursting::start(cluster, "nri.enabled=true")?;
     let shrunk = second.shrink(cluster)?;
@@ -111,9 +111,43 @@ fn await_node(cluster: &Cluster) -> Result<(), ClusterError> {
         .map(drop)
 }
 
+/// Paths in the node of the CPU settings of a container.
+struct Settings {
+    cpus: String,
+    /// Its first number is the quota in microseconds.
+    quota: String,
+    burst: String,
+    stat: String,
+}
+
+impl Settings {
+    /// Those of a pod's only container.
+    fn of(cluster: &Cluster, pod: &str) -> Result<Self, ClusterError> {
+        Ok(Self::below(&pods::container_cgroup(cluster, pod)?))
+    }
+
+    fn below(cgroup: &str) -> Self {
+        let stat = format!("{cgroup}/cpu.stat");
+        match cgroup.strip_prefix("/sys/fs/cgroup/cpu/") {
+            Some(path) => Self {
+                cpus: format!("/sys/fs/cgroup/cpuset/{path}/cpuset.cpus"),
+                quota: format!("{cgroup}/cpu.cfs_quota_us"),
+                burst: format!("{cgroup}/cpu.cfs_burst_us"),
+                stat,
+            },
+            None => Self {
+                cpus: format!("{cgroup}/cpuset.cpus"),
+                quota: format!("{cgroup}/cpu.max"),
+                burst: format!("{cgroup}/cpu.max.burst"),
+                stat,
+            },
+        }
+    }
+}
+
 /// A container with a burst.
 struct Bursting {
-    cgroup: String,
+    settings: Settings,
     /// Report of the agent's start and of the time until the burst.
     text: String,
 }
@@ -143,19 +177,19 @@ impl Bursting {
             TIMEOUT,
             || Ok(pods::container_cgroup(cluster, POD).is_ok()),
         )?;
-        let cgroup = pods::container_cgroup(cluster, POD)?;
+        let settings = Settings::of(cluster, POD)?;
         let mut burst = 0;
         let took = wait_until("burst above the smaller quota", TIMEOUT, || {
-            burst = value(cluster, &format!("{cgroup}/cpu.max.burst"))?;
+            burst = value(cluster, &settings.burst)?;
             Ok(burst > SMALL_QUOTA_USEC)
         });
         // On a node without free CPUs the load is spread over more periods, and nothing throttles it.
         let took = took.map_err(|error| {
-            let stat = cluster.in_node(&format!("cat {cgroup}/cpu.stat")).unwrap_or_default();
+            let stat = cluster.in_node(&format!("cat {}", settings.stat)).unwrap_or_default();
             ClusterError::Unexpected(format!("{error}; cpu.stat of the container:\n{stat}"))
         })?;
         let text = format!("{ready}; {nri}: burst of {burst} µs after {:.0} s", took.as_secs_f64());
-        Ok(Self { cgroup, text })
+        Ok(Self { settings, text })
     }
 
     /// The kubelet lowers the container's limit below the burst, and the kernel accepts the quota.
@@ -171,8 +205,8 @@ impl Bursting {
             Ok(pod["status"]["containerStatuses"][0]["resources"]["limits"]["cpu"] == SMALL)
         })?;
         errors += resize_events(&cluster.get(&["events"])?);
-        let quota = value(cluster, &format!("{}/cpu.max", self.cgroup))?;
-        let lowered = value(cluster, &format!("{}/cpu.max.burst", self.cgroup))?;
+        let quota = value(cluster, &self.settings.quota)?;
+        let lowered = value(cluster, &self.settings.burst)?;
         ensure(quota == SMALL_QUOTA_USEC && lowered <= quota, || {
             format!("quota {quota} µs, burst {lowered} µs")
         })?;
@@ -224,6 +258,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn settings_are_in_the_hierarchy_of_their_controller() {
+        let v2 = Settings::below("/sys/fs/cgroup/kubepods.slice/a.scope");
+        assert_eq!(v2.cpus, "/sys/fs/cgroup/kubepods.slice/a.scope/cpuset.cpus");
+        assert_eq!(v2.burst, "/sys/fs/cgroup/kubepods.slice/a.scope/cpu.max.burst");
+        let v1 = Settings::below("/sys/fs/cgroup/cpu/kubepods.slice/a.scope");
+        assert_eq!(v1.cpus, "/sys/fs/cgroup/cpuset/kubepods.slice/a.scope/cpuset.cpus");
+        assert_eq!(v1.burst, "/sys/fs/cgroup/cpu/kubepods.slice/a.scope/cpu.cfs_burst_us");
+    }
 
     #[test]
     fn failed_resizes_are_found_in_the_condition_and_in_events() {
