@@ -129,7 +129,7 @@ const CRATES: &[Crate] = &[
     ),
     io("runtimes", &["api", "cgroupfs"]),
     io("sampler", &["cgroup-tree", "cgroupfs", "kernel-text", "kubepods", "snapshot", "watchdog"]),
-    io("sched-trace", &["cgroup-tree", "cgroupfs", "snapshot", "watchdog"]),
+    io("sched-trace", &["cgroup-tree", "cgroupfs", "kernel-text", "snapshot", "watchdog"]),
     io("metrics", &["snapshot"]),
     io("nri", &[]),
     io(

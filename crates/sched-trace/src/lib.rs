@@ -5,10 +5,14 @@
 //! snapshot ([`NodeTrace`]). [`spawn`] runs all of it on a thread. The feature is always optional:
 //! any obstacle is a [`StartError`] with a reason, and without the trace the bounds from schedstat
 //! remain.
+//!
+//! [`GroupCounters`] is a second program, which is independent of the trace: it reads the counters of
+//! all cgroups at once.
 
 mod barrier;
 mod batch;
 mod cost;
+mod counters;
 mod cpus;
 mod error;
 mod governor;
@@ -25,6 +29,7 @@ mod thread;
 mod trace;
 mod waits;
 
+pub use counters::{CollectError, GroupCounters};
 pub use error::StartError;
 pub use node::{NodeTrace, Program, not_in_force};
 pub use thread::{Wiring, spawn};

@@ -11,6 +11,7 @@ use std::ptr::{self, NonNull};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::counters::Group;
 use crate::layout::{CgroupWaits, Control, Cpu, Pair};
 
 /// A type that may lie in memory that the kernel writes to.
@@ -20,7 +21,7 @@ use crate::layout::{CgroupWaits, Control, Cpu, Pair};
 /// multiple of eight, so that it is also the stride of the map's values.
 pub(crate) unsafe trait Shared {}
 
-// SAFETY: all four are `repr(C)` structs of `AtomicU64` and pairs of `AtomicU32`;
+// SAFETY: all are `repr(C)` structs of `AtomicU64` and pairs of `AtomicU32`;
 // `sizes_are_strides` checks the sizes.
 unsafe impl Shared for Control {}
 // SAFETY: as above.
@@ -29,6 +30,8 @@ unsafe impl Shared for Cpu {}
 unsafe impl Shared for CgroupWaits {}
 // SAFETY: as above.
 unsafe impl Shared for Pair {}
+// SAFETY: as above.
+unsafe impl Shared for Group {}
 
 /// The values of an array map with `BPF_F_MMAPABLE`, as a slice.
 pub(crate) struct Mapped<T> {
@@ -95,5 +98,6 @@ mod tests {
         assert_eq!(size_of::<Cpu>(), 32 * 8 + 1024 * 32 + 64 * 24);
         assert_eq!(size_of::<CgroupWaits>(), 192);
         assert_eq!(size_of::<Pair>(), 40);
+        assert_eq!(size_of::<Group>(), 80);
     }
 }

@@ -253,7 +253,7 @@ fn map_table<T: Shared>(ebpf: &Ebpf, name: &str, len: u32) -> Result<Mapped<T>, 
 }
 
 /// `confidentiality` is the mode that forbids BPF to read the kernel: kernel_lockdown(7).
-fn is_locked_down(sys_root: &Path) -> bool {
+pub(crate) fn is_locked_down(sys_root: &Path) -> bool {
     let path = sys_root.join("kernel/security/lockdown");
     std::fs::read_to_string(path).is_ok_and(|modes| modes.contains("[confidentiality]"))
 }

@@ -17,7 +17,7 @@ const CLANG: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
 
 /// Names of the objects: `bpf/NAME.bpf.c` is built into `bpf/NAME.bpf.o` in the crate sched-trace.
-pub const OBJECTS: [&str; 2] = ["sched_trace", "empty"];
+pub const OBJECTS: [&str; 3] = ["sched_trace", "counters", "empty"];
 
 /// No absolute path may get into the object, so sources are named relative to the crate. v3 is
 /// Linux 5.12.

@@ -8,6 +8,7 @@
 
 mod accuracy;
 mod budget;
+mod counters;
 mod degrade;
 mod edges;
 mod lab;
