@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use advisor::Advisor;
 use anyhow::Context;
@@ -14,7 +14,7 @@ use metrics::{AgentMetrics, Build, Exposition};
 use pinning::{Admission, PinningThread};
 use pod_sources::{PodService, Pods};
 use reporting::{EventSender, EventTask};
-use sampler::Sampler;
+use sampler::{BulkSource, Sampler};
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use state_dir::ActingMode;
 use timeline::Timeline;
@@ -104,9 +104,11 @@ impl Agent {
         let pinning = crate::pinning::start(&shared, admission.clone())?;
         let reloads = reloads(identity.clone(), pinning.as_ref());
         parts.add(pinning);
-        let sampler = shared.sampler()?;
+        let mut sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
-        parts.add(shared.start_trace(&published, &waits).await?);
+        let (collector, arriving) = mpsc::channel();
+        sampler.collect_from(arriving);
+        parts.add(shared.start_trace(&published, &waits, collector).await?);
         let history = History::start(config, &published, &shared.watchdog);
         let timeline = history.as_ref().map(History::timeline);
         let recording = recorder::start(config, history.as_ref(), &shared.metrics)
@@ -232,6 +234,7 @@ impl StartContext<'_> {
         &self,
         published: &Published<NodeSnapshot>,
         waits: &Published<NodeWaits>,
+        collector: mpsc::Sender<BulkSource>,
     ) -> Result<Option<Worker>, Failure> {
         let wiring = sched_trace::Wiring {
             hierarchy: self.hierarchy.clone(),
@@ -240,7 +243,7 @@ impl StartContext<'_> {
             slot: waits.clone(),
             watchdog: self.watchdog.clone(),
         };
-        trace::start(self.config, wiring, Arc::clone(&self.metrics)).await
+        trace::start(self.config, wiring, Arc::clone(&self.metrics), collector).await
     }
 
     fn start_sampling(

@@ -46,6 +46,7 @@ mod claims;
 mod cli;
 mod condition;
 mod config;
+mod counters;
 #[cfg(feature = "demo")]
 mod demo;
 mod doctor;

@@ -5,6 +5,7 @@
 //! file.
 
 mod budget;
+mod bulk;
 mod cgroup;
 mod contention;
 mod counter;
@@ -27,5 +28,6 @@ mod tree;
 mod wake;
 
 pub use budget::DescriptorBudget;
+pub use bulk::{BulkCounters, BulkSource};
 pub use sampler::{Sampler, SamplerConfig};
 pub use thread::{TickReport, spawn};

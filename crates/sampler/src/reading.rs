@@ -71,6 +71,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) dir: CgroupDir<'a>,
     pub(crate) buffers: &'a mut ReadBuffers,
     pub(crate) errors: &'a mut ReadErrors,
+    /// Content of `cpu.stat`, if it was collected in this tick.
+    pub(crate) collected: Option<CpuStat>,
     /// Whether a read has reported that the cgroup is gone.
     pub(crate) vanished: bool,
 }
@@ -108,6 +110,16 @@ impl Reader<'_> {
         parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
     ) -> Value<T> {
         if is_planned || !self.files.has(id) { self.get(id, parse) } else { Value::NotRead }
+    }
+
+    /// Reads `cpu.stat` if the plan includes it. What was collected in this tick is as good, unless
+    /// `cpu.stat.local` was read since.
+    fn stat(&mut self, is_planned: bool, plan: &ReadPlan) -> Value<CpuStat> {
+        let is_collected = is_planned && !plan.local && self.files.has(FileId::CpuStat);
+        match self.collected.filter(|_| is_collected) {
+            Some(stat) => Value::Read(stat),
+            None => self.get_if(is_planned, FileId::CpuStat, CpuStat::parse),
+        }
     }
 }
 
@@ -196,7 +208,7 @@ impl TickReading {
         let are_modes_due = usage.read().is_some_and(|usage| last.modes_are_due(usage));
         Self {
             local_throttled_ns: local.field(|local| local.throttled_ns),
-            stat: reader.get_if(is_stat_due, FileId::CpuStat, CpuStat::parse),
+            stat: reader.stat(is_stat_due, plan),
             acct_usage_ns: usage,
             acct: reader
                 .get_if(are_modes_due, FileId::AcctStat, CpuacctStat::parse)

@@ -15,6 +15,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use cgroup_tree::{KubepodsTree, TreeOptions};
@@ -23,6 +24,7 @@ use kubepods::PodNames;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 
 use crate::budget::DescriptorBudget;
+use crate::bulk::BulkSource;
 use crate::publish::SnapshotPublisher;
 use crate::tree::SampledTree;
 use crate::wake::{Wake, Wakeup};
@@ -126,6 +128,12 @@ impl Sampler {
         self.publisher.waits()
     }
 
+    /// Collects the counters of all cgroups from the source that will arrive here, and from the
+    /// files until then.
+    pub fn collect_from(&mut self, arriving: Receiver<BulkSource>) {
+        self.reader.bulk.expect(arriving);
+    }
+
     /// Time between ticks.
     #[must_use]
     pub fn interval(&self) -> Duration {
@@ -196,7 +204,8 @@ impl Sampler {
         let is_interval_new = self.schedule.govern(now);
         let missing = self.names.source.missing();
         // The first tick walks, so it determines them.
-        if walked || is_interval_new || missing != self.names.missing {
+        let is_source_new = self.reader.bulk.differs(&self.node.features);
+        if walked || is_interval_new || is_source_new || missing != self.names.missing {
             self.names.missing = missing;
             self.update_features();
         }

@@ -46,6 +46,7 @@ impl Sampler {
         self.node
             .features
             .push(features::state("sample_interval", self.schedule.governor.reason()));
+        self.node.features.extend(self.reader.bulk.feature());
         self.node.features.extend(
             self.names.missing.map(|reason| features::state("pod_names", reason.to_owned())),
         );

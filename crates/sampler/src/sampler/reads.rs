@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::time::Instant;
 
+use kernel_text::CgroupVersion;
+
 use super::Sampler;
 use super::lookup::Awaited;
+use crate::bulk::Bulk;
 use crate::cgroup::{CgroupId, SampledKind};
 use crate::counter::Context;
-use crate::files::{CgroupDir, ReadBuffers, ReadErrors};
+use crate::files::{CgroupDir, FileId, ReadBuffers, ReadErrors};
 use crate::plan::{Clock, Occasion, ReadPlan, read_plan};
 use crate::reading::{Reader, TickReading};
 use crate::slow::SlowReading;
@@ -17,6 +20,7 @@ use crate::tasks::TaskScan;
 pub(super) struct ReadState {
     pub(super) tasks: TaskScan,
     pub(super) slow: SlowReading,
+    pub(super) bulk: Bulk,
     pub(super) buffers: ReadBuffers,
     pub(super) errors: ReadErrors,
     /// Cgroups of which a read has reported that they are gone.
@@ -28,6 +32,7 @@ impl ReadState {
         Self {
             tasks: TaskScan::new(proc_root),
             slow: SlowReading::default(),
+            bulk: Bulk::default(),
             buffers: ReadBuffers { text: vec![0; 16 * 1024], ..ReadBuffers::default() },
             errors: ReadErrors::default(),
             vanished: Vec::new(),
@@ -70,7 +75,9 @@ impl Sampler {
     pub(super) fn read_all(&mut self, now: Instant) {
         self.schedule.due.slow.clear();
         self.schedule.due.threads.clear();
-        for at in 0..self.tree.sort_by_depth() {
+        let cgroups = self.tree.sort_by_depth();
+        self.collect(cgroups);
+        for at in 0..cgroups {
             let id = self.tree.at_depth(at);
             let plan = self.visit(id, now);
             if plan.slow {
@@ -83,9 +90,32 @@ impl Sampler {
                 self.names.lookups.wait_for(Awaited::Pending);
             }
         }
+        self.reader.bulk.expire();
         for id in std::mem::take(&mut self.reader.vanished) {
             self.on_vanished(id, now);
         }
+    }
+
+    /// Collects the counters of all cgroups, if the kernel allows it and enough of them run.
+    fn collect(&mut self, cgroups: usize) {
+        if !self.reader.bulk.is_worth_it() {
+            return;
+        }
+        if self.tree.hierarchy.version == CgroupVersion::V2 {
+            for at in 0..cgroups {
+                let cgroup = &self.tree.cgroups[self.tree.at_depth(at)];
+                if cgroup.kind == SampledKind::Root {
+                    let dir =
+                        CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
+                    // Brings the usage of all cgroups below up to date. Without it, they are read
+                    // from their files.
+                    if cgroup.files.read(FileId::CpuStat, dir, &mut self.reader.buffers).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+        self.reader.bulk.collect();
     }
 
     /// Reads the cgroups that are read between ticks, too: the new ones.
@@ -132,9 +162,15 @@ impl Sampler {
         cgroup.activity.settings_written &= !plan.settings;
         let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
         let (buffers, errors) = (&mut self.reader.buffers, &mut self.reader.errors);
-        let mut reader = Reader { files: &cgroup.files, dir, buffers, errors, vanished: false };
+        let collected = self.reader.bulk.stat(cgroup.inode);
+        let mut reader =
+            Reader { files: &cgroup.files, dir, buffers, errors, collected, vanished: false };
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
-        if reader.vanished {
+        let has_vanished = reader.vanished;
+        if reading.stat.read().is_some() {
+            self.reader.bulk.count_needed();
+        }
+        if has_vanished {
             cgroup.vanished = true;
             self.reader.vanished.push(id);
             return;

@@ -20,7 +20,14 @@ impl Sampler {
             cgroup.activity.slow_read = Some(now);
             let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
             let (buffers, errors) = (&mut self.reader.buffers, &mut self.reader.errors);
-            let mut reader = Reader { files: &cgroup.files, dir, buffers, errors, vanished: false };
+            let mut reader = Reader {
+                files: &cgroup.files,
+                dir,
+                buffers,
+                errors,
+                collected: None,
+                vanished: false,
+            };
             self.reader.slow.read(&mut reader);
             let mut context = Context {
                 now,
