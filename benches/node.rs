@@ -11,9 +11,10 @@
 //!
 //! A case measures 60 seconds, from 75 seconds after the agent's start, when the threads of every
 //! container have been scanned and the files of idle ones closed. It prints the CPU time of the
-//! agent's own cgroup; for comparison, over 15 seconds after the agent's exit, that of a thread
+//! agent's own cgroup; for comparison, over 15 seconds each after the agent's exit, that of a thread
 //! which only reads each container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2)
-//! through open descriptors; the agent's anonymous and file memory; the kernel memory charged to
+//! through open descriptors, and of one that collects the counters of all cgroups by one call of the
+//! eBPF program once per second; the agent's anonymous and file memory; the kernel memory charged to
 //! its cgroup; and its open descriptors.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
@@ -24,10 +25,12 @@ mod support;
 
 use std::fs;
 use std::hint::black_box;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cgroupfs::KeptFile;
+use sched_trace::GroupCounters;
 use support::{Cgroup, Qos, RealTree};
 
 const SETTLE: Duration = Duration::from_secs(75);
@@ -61,9 +64,9 @@ fn main() {
         run_lightly(per_second.parse().unwrap());
     }
     println!(
-        "| pods | load | trace | mcores | bare preads | anonymous MiB | file MiB | kernel MiB | descriptors |"
+        "| pods | load | trace | mcores | bare preads | bare BPF call | anonymous MiB | file MiB | kernel MiB | descriptors |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     cases(&arguments).iter().for_each(measure);
 }
 
@@ -106,9 +109,20 @@ fn measure(case: &Case) {
     let (anonymous, file) = (agent.status_mib("RssAnon:"), agent.status_mib("RssFile:"));
     let (kernel, descriptors) = (kernel_mib(&own), agent.descriptors());
     drop(agent);
-    let bare = bare_mcores(&containers);
+    let files: Vec<_> = containers.iter().map(usage_file).collect();
+    let mut buffer = Vec::new();
+    let preads = bare_mcores(|| {
+        files.iter().for_each(|file| drop(black_box(file.read(&mut buffer).map(<[u8]>::len))));
+    });
+    let version = testkit::try_hierarchy().unwrap().version;
+    let mut counters = GroupCounters::load(Path::new("/sys"), version).unwrap();
+    let inodes: Vec<u64> = containers.iter().map(Cgroup::inode).collect();
+    let call = bare_mcores(|| {
+        counters.collect().unwrap();
+        inodes.iter().for_each(|inode| _ = black_box(counters.get(*inode)));
+    });
     println!(
-        "| {} | {} | {} | {used:.1} | {bare:.1} | {anonymous:.1} | {file:.1} | {kernel:.1} | {descriptors} |",
+        "| {} | {} | {} | {used:.1} | {preads:.1} | {call:.1} | {anonymous:.1} | {file:.1} | {kernel:.1} | {descriptors} |",
         case.pods, case.load, case.trace,
     );
 }
@@ -196,12 +210,8 @@ fn kernel_mib(cgroup: &Cgroup) -> f64 {
     v1.unwrap_or_else(v2).trim().parse::<f64>().unwrap() / f64::from(1 << 20)
 }
 
-/// CPU time that it takes to read each container's usage once per second.
-fn bare_mcores(containers: &[Cgroup]) -> f64 {
-    let files: Vec<_> = containers.iter().map(usage_file).collect();
-    let mut buffer = Vec::new();
-    let mut read_all =
-        || files.iter().for_each(|file| drop(black_box(file.read(&mut buffer).map(<[u8]>::len))));
+/// CPU time that it takes to read all counters once per second.
+fn bare_mcores(mut read_all: impl FnMut()) -> f64 {
     read_all();
     let (before, began) = (thread_cpu_ns(), Instant::now());
     while began.elapsed() < BARE {
