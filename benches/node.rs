@@ -30,7 +30,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cgroupfs::KeptFile;
-use sched_trace::GroupCounters;
+use sched_trace::{GroupCounters, KernelTypes};
 use support::{Cgroup, Qos, RealTree};
 
 const SETTLE: Duration = Duration::from_secs(75);
@@ -115,7 +115,9 @@ fn measure(case: &Case) {
         files.iter().for_each(|file| drop(black_box(file.read(&mut buffer).map(<[u8]>::len))));
     });
     let version = testkit::try_hierarchy().unwrap().version;
-    let mut counters = GroupCounters::load(Path::new("/sys"), version).unwrap();
+    let sys_root = Path::new("/sys");
+    let types = KernelTypes::read(sys_root).unwrap();
+    let mut counters = GroupCounters::load(sys_root, &types, version).unwrap();
     let inodes: Vec<u64> = containers.iter().map(Cgroup::inode).collect();
     let call = bare_mcores(|| {
         counters.collect().unwrap();

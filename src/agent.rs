@@ -106,9 +106,9 @@ impl Agent {
         parts.add(pinning);
         let mut sampler = shared.sampler()?;
         let (published, waits) = (sampler.published(), sampler.waits());
-        let (collector, arriving) = mpsc::channel();
+        let (counters, arriving) = mpsc::channel();
         sampler.collect_from(arriving);
-        parts.add(shared.start_trace(&published, &waits, collector).await?);
+        parts.add(shared.start_trace(&published, &waits, counters).await?);
         let history = History::start(config, &published, &shared.watchdog);
         let timeline = history.as_ref().map(History::timeline);
         let recording = recorder::start(config, history.as_ref(), &shared.metrics)
@@ -234,7 +234,7 @@ impl StartContext<'_> {
         &self,
         published: &Published<NodeSnapshot>,
         waits: &Published<NodeWaits>,
-        collector: mpsc::Sender<BulkSource>,
+        counters: mpsc::Sender<BulkSource>,
     ) -> Result<Option<Worker>, Failure> {
         let wiring = sched_trace::Wiring {
             hierarchy: self.hierarchy.clone(),
@@ -243,7 +243,7 @@ impl StartContext<'_> {
             slot: waits.clone(),
             watchdog: self.watchdog.clone(),
         };
-        trace::start(self.config, wiring, Arc::clone(&self.metrics), collector).await
+        trace::start(self.config, wiring, Arc::clone(&self.metrics), counters).await
     }
 
     fn start_sampling(

@@ -1,11 +1,8 @@
 //! The counters of all cgroups by one call of the kernel, for the sampler.
 
-use std::path::Path;
-
-use cgroupfs::Hierarchy;
 use kernel_text::CpuStat;
 use sampler::{BulkCounters, BulkSource};
-use sched_trace::{GroupCounters, StartError};
+use sched_trace::GroupCounters;
 use watchdog::errors::chain;
 
 struct Collected(GroupCounters);
@@ -20,17 +17,10 @@ impl BulkCounters for Collected {
     }
 }
 
-/// Loads the program that collects the counters.
-///
-/// # Errors
-/// The reason why it cannot run here, and the remedy.
-pub(crate) fn load(sys_root: &Path, hierarchy: &Hierarchy) -> BulkSource {
-    let loaded = match hierarchy.is_the_kernels() {
-        true => GroupCounters::load(sys_root, hierarchy.version),
-        false => Err(StartError::NoKernelCgroups),
-    };
+/// The loaded program as a source of the sampler, or the reason why there is none.
+pub(crate) fn source(loaded: Result<GroupCounters, String>) -> BulkSource {
     match loaded {
         Ok(counters) => Ok(Box::new(Collected(counters))),
-        Err(error) => Err(format!("{}: {}", error.reason(), error.remedy())),
+        Err(reason) => Err(reason),
     }
 }

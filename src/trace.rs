@@ -13,12 +13,12 @@ use watchdog::errors::chain;
 use watchdog::{Part, Worker};
 
 use crate::config::{Config, SchedTraceMode};
-use crate::counters;
+use crate::counters::source;
 use crate::exit::Failure;
 
 /// Starts the trace, if enabled. With `auto` this returns at once, and any obstacle is reported as
-/// a feature that is not in force. The collector of the counters is loaded after it, so that the
-/// kernel's types are in memory once at a time.
+/// a feature that is not in force. The thread of the trace also loads the source of the counters,
+/// and sends it, or the reason why there is none.
 ///
 /// # Errors
 /// With `on`, the obstacle and its remedy.
@@ -26,12 +26,12 @@ pub(crate) async fn start(
     config: &Config,
     wiring: Wiring,
     metrics: Arc<AgentMetrics>,
-    collector: Sender<BulkSource>,
+    counters: Sender<BulkSource>,
 ) -> Result<Option<Worker>, Failure> {
     if config.options.sched_trace == SchedTraceMode::Off {
         let reason = "off: --sched-trace=off".to_owned();
         // The sampler exists: it is started later.
-        let _ = collector.send(Err(reason.clone()));
+        let _ = counters.send(Err(reason.clone()));
         wiring.slot.publish(not_in_force(reason));
         return Ok(None);
     }
@@ -40,7 +40,6 @@ pub(crate) async fn start(
         budget: config.options.sched_trace_budget,
     };
     let must_run = config.options.sched_trace == SchedTraceMode::On;
-    let (sys_root, hierarchy) = (options.sys_root.clone(), wiring.hierarchy.clone());
     let (report, outcome) = oneshot::channel();
     let started = move |outcome: Result<(), sched_trace::StartError>| {
         let outcome = outcome.map_err(|error| format!("{}: {}", chain(&error), error.remedy()));
@@ -53,10 +52,13 @@ pub(crate) async fn start(
         }
         // With `auto` nothing waits for it.
         let _ = report.send(outcome);
-        let _ = collector.send(counters::load(&sys_root, &hierarchy));
+    };
+    let collected = move |loaded| {
+        // The sampler may be gone by now.
+        let _ = counters.send(source(loaded));
     };
     let panicked = move || metrics.subsystem_restarted(Part::SchedTrace.as_str());
-    let running = sched_trace::spawn(options, wiring, started, panicked)
+    let running = sched_trace::spawn(options, wiring, started, collected, panicked)
         .context("cannot start the trace's thread")?;
     if must_run && let Ok(Err(why)) = outcome.await {
         return Err(Failure::unavailable(format!(

@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use aya::maps::Map;
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _};
-use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfError, EbpfLoader};
 use kernel_text::{CgroupVersion, CpuStat};
 
 use crate::error::StartError;
-use crate::heap;
 use crate::mapped::Mapped;
 use crate::program::is_locked_down;
+use crate::types::KernelTypes;
 
 /// The program, built from `bpf/counters.bpf.c` by `cargo xtask bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/counters.bpf.o");
@@ -85,15 +85,14 @@ impl GroupCounters {
     ///
     /// # Errors
     /// A [`StartError`] if the program cannot run here.
-    pub fn load(sys_root: &Path, version: CgroupVersion) -> Result<Self, StartError> {
-        let loaded = Self::load_object(sys_root, version);
-        heap::give_back();
-        loaded
-    }
-
-    fn load_object(sys_root: &Path, version: CgroupVersion) -> Result<Self, StartError> {
+    pub fn load(
+        sys_root: &Path,
+        types: &KernelTypes,
+        version: CgroupVersion,
+    ) -> Result<Self, StartError> {
         let is_locked_down = is_locked_down(sys_root);
-        let mut ebpf = relocate(sys_root, version, is_locked_down)?;
+        let mut ebpf =
+            relocate(types, version).map_err(|error| StartError::on_load(error, is_locked_down))?;
         let program: &mut RawTracePoint = ebpf
             .program_mut(NAME)
             .and_then(|program| program.try_into().ok())
@@ -108,8 +107,8 @@ impl GroupCounters {
         Ok(Self { ebpf, groups, version, written: 0, known: HashMap::new() })
     }
 
-    /// Reads the counters of all cgroups, and returns their number. On cgroup v2 the usage is that of the last read of an
-    /// ancestor's `cpu.stat`, which must come first.
+    /// Reads the counters of all cgroups, and returns their number. On cgroup v2 the usage is that
+    /// of the last read of an ancestor's `cpu.stat`, which must come first.
     ///
     /// # Errors
     /// The program did not run, or the node has too many cgroups; there are no counters then.
@@ -177,23 +176,14 @@ impl GroupCounters {
     }
 }
 
-/// Relocates the object for this kernel and creates its maps.
-fn relocate(
-    sys_root: &Path,
-    version: CgroupVersion,
-    is_locked_down: bool,
-) -> Result<Ebpf, StartError> {
-    let path = sys_root.join("kernel/btf/vmlinux");
-    let no_btf = |error| StartError::NoBtf(BtfError::FileError { path: path.clone(), error });
-    let bytes = std::fs::read(&path).map_err(no_btf)?;
-    let btf = Btf::parse(&bytes, aya::Endianness::default()).map_err(StartError::NoBtf)?;
+/// Relocates the object for this kernel and creates its map.
+fn relocate(types: &KernelTypes, version: CgroupVersion) -> Result<Ebpf, EbpfError> {
     let has_usage = u32::from(version == CgroupVersion::V2);
     EbpfLoader::new()
-        .btf(Some(&btf))
+        .btf(Some(&types.btf))
         .override_global("has_usage", &has_usage, true)
         .map_max_entries(TABLE, GROUPS)
         .load(OBJECT)
-        .map_err(|error| StartError::on_load(error, is_locked_down))
 }
 
 fn bandwidth(group: &Group) -> CpuStat {

@@ -8,7 +8,7 @@ use aya::programs::ProgramError;
 use aya::sys::SyscallError;
 use aya::{BtfError, EbpfError};
 
-use crate::program::THROTTLE_FIELDS;
+use crate::types::THROTTLE_FIELDS;
 
 /// Failure to load or attach the program.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +86,11 @@ impl StartError {
             Self::NoKernelCgroups => "--cgroup-root is not this kernel's cgroup hierarchy",
             Self::Cpus(_) => "mount the host's /sys",
         }
+    }
+
+    /// The reason and the remedy, for the state of a feature.
+    pub(crate) fn summary(&self) -> String {
+        format!("{}: {}", self.reason(), self.remedy())
     }
 
     /// Converts an error from creating the maps or relocating the program.

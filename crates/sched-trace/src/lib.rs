@@ -27,6 +27,7 @@ mod residual;
 mod rollup;
 mod thread;
 mod trace;
+mod types;
 mod waits;
 
 pub use counters::{CollectError, GroupCounters};
@@ -34,4 +35,5 @@ pub use error::StartError;
 pub use node::{NodeTrace, Program, not_in_force};
 pub use thread::{Wiring, spawn};
 pub use trace::{Options, SchedTrace};
+pub use types::KernelTypes;
 pub use waits::*;

@@ -11,13 +11,14 @@ use std::time::Duration;
 use aya::maps::Map;
 use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, RawTracePoint, RawTracePointRunOptions, TestRun as _};
-use aya::{Btf, BtfError, Ebpf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader};
 use snapshot::{LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
 
 use crate::cpus::Cpus;
 use crate::error::StartError;
 use crate::layout::{CgroupWaits, Control, Cpu, HALVES, Pair, TASK_NOTES};
 use crate::mapped::{Mapped, Shared};
+use crate::types::KernelTypes;
 
 /// The program, built from `bpf/sched_trace.bpf.c` by `cargo xtask bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/sched_trace.bpf.o");
@@ -27,13 +28,6 @@ const TRACEPOINTS: [&str; 2] = ["sched_switch", "sched_migrate_task"];
 
 /// The program that is run and not attached.
 const SETTLE: &str = "settle_cpu";
-
-/// Fields of `struct cfs_rq` with which the program detects throttling: since Linux 6.6, and from
-/// 5.19 to 6.5. The helpers it calls are older than both.
-pub(crate) const THROTTLE_FIELDS: [[&str; 2]; 2] = [
-    ["throttled_clock_self", "throttled_clock_self_time"],
-    ["throttle_count", "throttled_clock_pelt_time"],
-];
 
 /// Number of slots per CPU in each table; powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,18 +109,29 @@ pub(crate) struct Program {
 
 impl Program {
     /// Loads the program without attaching it.
-    pub(crate) fn load(sys_root: &Path, cpus: &Cpus) -> Result<Self, StartError> {
-        Self::load_object(OBJECT, sys_root, cpus)
+    pub(crate) fn load(
+        sys_root: &Path,
+        types: &KernelTypes,
+        cpus: &Cpus,
+    ) -> Result<Self, StartError> {
+        Self::load_object(OBJECT, sys_root, types, cpus)
     }
 
-    fn load_object(object: &[u8], sys_root: &Path, cpus: &Cpus) -> Result<Self, StartError> {
+    fn load_object(
+        object: &[u8],
+        sys_root: &Path,
+        types: &KernelTypes,
+        cpus: &Cpus,
+    ) -> Result<Self, StartError> {
+        if !types.has_throttle_fields {
+            return Err(StartError::NoThrottleFields);
+        }
         let is_locked_down = is_locked_down(sys_root);
-        let btf = read_btf(&sys_root.join("kernel/btf/vmlinux"))?;
         let slots = Slots::for_cpus(cpus.count);
-        let mut ebpf = relocate(object, &btf, cpus, slots)
+        let mut ebpf = relocate(object, &types.btf, cpus, slots)
             .map_err(|error| StartError::on_load(error, is_locked_down))?;
         for name in TRACEPOINTS {
-            let loaded = tracepoint(&mut ebpf, name).load(name, &btf);
+            let loaded = tracepoint(&mut ebpf, name).load(name, &types.btf);
             loaded.map_err(|error| StartError::on_verify(error, is_locked_down))?;
         }
         settler(&mut ebpf).load().map_err(|error| StartError::on_verify(error, is_locked_down))?;
@@ -184,24 +189,6 @@ impl Program {
         let programs = TRACEPOINTS.iter().filter_map(|name| self.ebpf.program(name));
         programs.map(|program| Some(program.info().ok()?.run_time())).sum()
     }
-}
-
-/// Reads the kernel's BTF and checks it for the fields of throttling.
-fn read_btf(path: &Path) -> Result<Btf, StartError> {
-    let no_btf = |error| StartError::NoBtf(BtfError::FileError { path: path.to_owned(), error });
-    let bytes = std::fs::read(path).map_err(no_btf)?;
-    let btf = Btf::parse(&bytes, aya::Endianness::default()).map_err(StartError::NoBtf)?;
-    if THROTTLE_FIELDS.iter().any(|fields| fields.iter().all(|field| has_name(&bytes, field))) {
-        Ok(btf)
-    } else {
-        Err(StartError::NoThrottleFields)
-    }
-}
-
-/// Whether the BTF's string table contains this name. Only `struct cfs_rq` has fields with these
-/// names.
-fn has_name(btf: &[u8], name: &str) -> bool {
-    memchr::memmem::find(btf, format!("\0{name}\0").as_bytes()).is_some()
 }
 
 /// Relocates the object for this kernel and creates its maps.
@@ -280,8 +267,9 @@ mod tests {
     fn kernel_a_rejection_by_the_verifier_is_an_error_with_its_log() {
         let sys_root = Path::new("/sys");
         let cpus = Cpus::read(sys_root).unwrap();
-        let error =
-            Program::load_object(&object_that_no_verifier_takes(), sys_root, &cpus).unwrap_err();
+        let types = KernelTypes::read(sys_root).unwrap();
+        let object = object_that_no_verifier_takes();
+        let error = Program::load_object(&object, sys_root, &types, &cpus).unwrap_err();
         assert_eq!(error.reason(), "verifier_rejected", "{error:?}");
         assert!(error.to_string().contains("unreachable insn 1"), "{error}");
     }
@@ -289,8 +277,7 @@ mod tests {
     #[test]
     fn a_kernel_without_btf_is_reported() {
         let sys_root = tempfile::tempdir().unwrap();
-        let cpus = Cpus { count: 1, online: 1, siblings: Vec::new() };
-        assert_eq!(Program::load(sys_root.path(), &cpus).unwrap_err().reason(), "no_btf");
+        assert_eq!(KernelTypes::read(sys_root.path()).unwrap_err().reason(), "no_btf");
     }
 
     /// A copy of this kernel's BTF with these names changed.
@@ -314,14 +301,16 @@ mod tests {
         let cpus = Cpus::read(Path::new("/sys")).unwrap();
         let sys_root =
             sys_root_without(&["throttled_clock_self_time", "throttled_clock_pelt_time"]);
-        let error = Program::load(sys_root.path(), &cpus).unwrap_err();
+        let load =
+            |sys_root: &Path| Program::load(sys_root, &KernelTypes::read(sys_root).unwrap(), &cpus);
+        let error = load(sys_root.path()).unwrap_err();
         assert_eq!(error.reason(), "no_throttle_fields", "{error:?}");
         assert!(
             error.to_string().ends_with("throttle_count and throttled_clock_pelt_time"),
             "{error}"
         );
         let unchanged = sys_root_without(&[]);
-        Program::load(unchanged.path(), &cpus).unwrap_or_else(|error| panic!("{error:?}"));
+        load(unchanged.path()).unwrap_or_else(|error| panic!("{error:?}"));
     }
 
     #[test]

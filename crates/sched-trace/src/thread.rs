@@ -13,7 +13,10 @@ use cgroupfs::Hierarchy;
 use snapshot::{NodeSnapshot, NodeWaits, Published};
 use watchdog::{Beat, Part, Watchdog, Worker, keep_running};
 
-use crate::{NodeTrace, Options, Program, SchedTrace, StartError, not_in_force};
+use crate::{
+    GroupCounters, KernelTypes, NodeTrace, Options, Program, SchedTrace, StartError, heap,
+    not_in_force,
+};
 
 /// Interval between polls.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -44,19 +47,56 @@ pub struct Wiring {
 /// The thread calls `started` when the program was loaded the first time or could not be, and
 /// `panicked` after each panic. An obstacle is published as a feature that is not in force.
 ///
+/// The thread also loads the program that collects counters, because both need the kernel's types,
+/// and calls `collected` with it, or with the reason why it cannot run here.
+///
 /// # Errors
 /// The system cannot create a thread.
 pub fn spawn(
     options: Options,
     wiring: Wiring,
     started: impl FnOnce(Result<(), StartError>) + Send + 'static,
+    collected: impl FnOnce(Result<GroupCounters, String>) + Send + 'static,
     panicked: impl FnMut() + Send + 'static,
 ) -> io::Result<Worker> {
-    let is_the_kernels = wiring.hierarchy.is_the_kernels();
+    let hierarchy = wiring.hierarchy.clone();
+    let mut collected = Some(collected);
     let load = move || {
-        if is_the_kernels { SchedTrace::start(&options) } else { Err(StartError::NoKernelCgroups) }
+        let loaded = load(&options, &hierarchy, collected.take());
+        heap::give_back();
+        loaded
     };
     spawn_with(wiring, load, started, panicked)
+}
+
+/// Loads the trace, and for `collected` the other program. The kernel's types are read once and
+/// dropped here.
+fn load(
+    options: &Options,
+    hierarchy: &Hierarchy,
+    collected: Option<impl FnOnce(Result<GroupCounters, String>)>,
+) -> Result<SchedTrace, StartError> {
+    let types = match hierarchy.is_the_kernels() {
+        true => KernelTypes::read(&options.sys_root),
+        false => Err(StartError::NoKernelCgroups),
+    };
+    let collected = |counters| {
+        if let Some(collected) = collected {
+            collected(counters);
+        }
+    };
+    match types {
+        Ok(types) => {
+            let trace = SchedTrace::start_with(options, &types);
+            let counters = GroupCounters::load(&options.sys_root, &types, hierarchy.version);
+            collected(counters.map_err(|error| error.summary()));
+            trace
+        }
+        Err(error) => {
+            collected(Err(error.summary()));
+            Err(error)
+        }
+    }
 }
 
 fn spawn_with<P: Program>(
@@ -98,7 +138,7 @@ fn run<P: Program>(
             poll_until_stopped(trace, wiring, beat, stopped);
         }
         Err(error) => {
-            wiring.slot.publish(not_in_force(format!("{}: {}", error.reason(), error.remedy())));
+            wiring.slot.publish(not_in_force(error.summary()));
             report(Err(error));
             if let Some(beat) = beat.take() {
                 beat.retire();

@@ -17,6 +17,7 @@ use crate::heap;
 use crate::layout::Cpu;
 use crate::program::Program;
 use crate::rollup::Rollup;
+use crate::types::KernelTypes;
 use crate::waits::{Owners, RunDelay, WaitReport};
 
 /// Options of the operator.
@@ -49,16 +50,26 @@ pub struct SchedTrace {
 }
 
 impl SchedTrace {
-    /// Loads the program and attaches it.
+    /// Reads the kernel's types, loads the program and attaches it.
     ///
     /// # Errors
     /// A [`StartError`] with a one-word reason if the program cannot run here; nothing is left
     /// behind.
     pub fn start(options: &Options) -> Result<Self, StartError> {
-        let cpus = Cpus::read(&options.sys_root)?;
-        let mut program = Program::load(&options.sys_root, &cpus)?;
-        program.attach()?;
+        let started = KernelTypes::read(&options.sys_root)
+            .and_then(|types| Self::start_with(options, &types));
         heap::give_back();
+        started
+    }
+
+    /// As [`start`](Self::start), with the kernel's types.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(crate) fn start_with(options: &Options, types: &KernelTypes) -> Result<Self, StartError> {
+        let cpus = Cpus::read(&options.sys_root)?;
+        let mut program = Program::load(&options.sys_root, types, &cpus)?;
+        program.attach()?;
         let now = Instant::now();
         Ok(Self {
             governor: Governor::new(options.budget.max(f64::MIN_POSITIVE), now),

@@ -12,18 +12,19 @@ const ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d
 const RIVAL_ID: &str = "9a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
 const WAIT_SECONDS: &str = "cpuwarden_container_cpu_wait_seconds_total";
 const INTERFERENCE_SECONDS: &str = "cpuwarden_interference_wait_seconds_total";
-const FEATURE: (&str, &str) = ("feature", "sched_trace");
+const TRACE: &str = "sched_trace";
+const COUNTERS: &str = "bpf_counters";
 
 fn waited(page: &Exposition, cause: &str) -> f64 {
     page.value(WAIT_SECONDS, &[("container", ID), ("cause", cause)]).unwrap_or(0.0)
 }
 
-/// Value and reason of the feature.
-fn feature(page: &Exposition) -> (f64, String) {
+/// Value and reason of a feature.
+fn feature(page: &Exposition, name: &str) -> (f64, String) {
     let found = page
         .with_prefix("cpuwarden_feature_enabled")
-        .find(|sample| sample.label(FEATURE.0) == FEATURE.1);
-    let found = found.unwrap_or_else(|| panic!("no {FEATURE:?} on {}", page.text));
+        .find(|sample| sample.label("feature") == name);
+    let found = found.unwrap_or_else(|| panic!("no {name:?} on {}", page.text));
     (found.value, found.label("reason").to_owned())
 }
 
@@ -45,7 +46,9 @@ fn a_rival_on_the_same_cpu_is_named_and_a_quota_is_not_a_rival() {
     eventually("two seconds of the neighbor's", || waited(&agent.metrics(), "neighbor") > 2.0);
     drop(spinners);
     let page = agent.after_ticks(4);
-    assert_eq!(feature(&page), (1.0, String::new()));
+    for name in [TRACE, COUNTERS] {
+        assert_eq!(feature(&page, name), (1.0, String::new()), "{name}");
+    }
     let (neighbor, throttled) = (waited(&page, "neighbor"), waited(&page, "throttled"));
     assert!(neighbor > 2.0 && throttled == 0.0, "neighbor {neighbor} s, throttled {throttled} s");
     assert_pair(&page, neighbor);
@@ -245,7 +248,9 @@ fn without_the_trace_no_wait_is_exported_and_the_reason_is() {
     let agent = Agent::on(&tree, &["--sched-trace=off"]);
     let _spinner = container.spawn(&Workload::Spin { threads: 2 });
     let page = agent.after_ticks(4);
-    assert_eq!(feature(&page), (0.0, "off: --sched-trace=off".to_owned()));
+    for name in [TRACE, COUNTERS] {
+        assert_eq!(feature(&page, name), (0.0, "off: --sched-trace=off".to_owned()), "{name}");
+    }
     for prefix in [
         WAIT_SECONDS,
         INTERFERENCE_SECONDS,
@@ -265,7 +270,7 @@ fn trace_obstacles_disable_the_feature_or_fail_the_start() {
     ["possible", "online"].iter().for_each(|name| std::fs::write(cpus.join(name), "0\n").unwrap());
     let sys_root = format!("--sys-root={}", sys.path().display());
     let agent = Agent::on(&tree, &["--sched-trace=auto", &sys_root]);
-    let (enabled, reason) = feature(&agent.after_ticks(2));
+    let (enabled, reason) = feature(&agent.after_ticks(2), TRACE);
     assert!(
         enabled == 0.0
             && reason.starts_with("no_btf: ")

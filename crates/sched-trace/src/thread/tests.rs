@@ -103,12 +103,14 @@ fn a_trace_whose_thread_panicked_is_loaded_again_and_counted() {
 #[test]
 fn a_trace_that_cannot_be_loaded_is_no_subsystem() {
     let wiring = wiring();
-    let (say, outcome) = mpsc::channel();
+    let ((say, outcome), (hand, counters)) = (mpsc::channel(), mpsc::channel());
     let options = Options { sys_root: "/nowhere".into(), budget: 0.01 };
-    let _tracing =
-        spawn(options, wiring.clone(), move |outcome| say.send(outcome).unwrap(), || ()).unwrap();
+    let started = move |outcome| say.send(outcome).unwrap();
+    let collected = move |counters| hand.send(counters).unwrap();
+    let _tracing = spawn(options, wiring.clone(), started, collected, || ()).unwrap();
     let error = outcome.recv().unwrap().unwrap_err();
     assert_eq!(error.reason(), "no_cgroups");
+    assert_eq!(counters.recv().unwrap().unwrap_err(), error.summary());
     eventually("the end of the watch", || wiring.watchdog.silent().is_empty());
     assert!(!wiring.slot.latest().feature.clone().unwrap().enabled);
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kernel_text::CpuStat;
-use sched_trace::GroupCounters;
+use sched_trace::{GroupCounters, KernelTypes};
 use testkit::{Cgroup, OwnedCgroup, READY, Running, load, try_hierarchy};
 
 const CONTAINERS: usize = 6;
@@ -21,7 +21,9 @@ struct Node {
 impl Node {
     fn new(name: &str) -> Self {
         let version = try_hierarchy().unwrap().version;
-        let counters = GroupCounters::load(Path::new("/sys"), version).unwrap();
+        let sys_root = Path::new("/sys");
+        let types = KernelTypes::read(sys_root).unwrap();
+        let counters = GroupCounters::load(sys_root, &types, version).unwrap();
         let top = OwnedCgroup::create(format!("cpuwarden-counters-{name}-{}", std::process::id()));
         top.set_highest_weight();
         let pods = top.child("pods");

@@ -1,7 +1,7 @@
-//! Without the right to it there is no trace, and nothing worse.
+//! Without the right to them, neither program is loaded, and nothing worse happens.
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
-use sched_trace::{Options, SchedTrace};
+use sched_trace::{GroupCounters, KernelTypes, Options, SchedTrace};
 
 use crate::lab::Lab;
 
@@ -16,9 +16,14 @@ fn kernel_missing_capabilities_are_reported() {
             CapabilitySets { effective: none, permitted: none, inheritable: none },
         )
         .unwrap();
-        SchedTrace::start(&Options::default()).map(drop).unwrap_err()
+        let options = Options::default();
+        let types = KernelTypes::read(&options.sys_root).unwrap();
+        let version = testkit::try_hierarchy().unwrap().version;
+        let counters = GroupCounters::load(&options.sys_root, &types, version).map(drop);
+        [SchedTrace::start(&options).map(drop), counters].map(Result::unwrap_err)
     });
-    let error = refused.join().unwrap();
-    assert_eq!(error.reason(), "not_permitted", "{error:?}");
+    for error in refused.join().unwrap() {
+        assert_eq!(error.reason(), "not_permitted", "{error:?}");
+    }
     drop(lab);
 }
