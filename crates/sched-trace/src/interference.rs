@@ -1,7 +1,7 @@
 //! Wait time of each pod by the pod that caused it: one series for each of the top five, one for
-//! the rest. Pure.
+//! the rest. Pure. A poll costs what has changed since the last one, and not the number of pairs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::waits::{Aggressor, PodId};
 
@@ -11,20 +11,33 @@ const TOP: usize = 5;
 const FLOOR_NS: u64 = 10_000_000;
 /// Time after which a wait has half its weight in the ranking, seconds.
 const HALF_LIFE_SECS: f64 = 300.0;
-/// Maximum number of ranked pods per victim.
-const MAX_RANKED: usize = 256;
+/// Maximum number of pods without a series that are ranked per victim, and the number that is left
+/// once there are more.
+const MAX_RANKED: usize = 128;
+const KEPT_RANKED: usize = 64;
+/// Weight of new time above which all weights are divided by it.
+const MAX_WEIGHT: f64 = 1e30;
 
 /// Waits of all victims.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct InterferenceTable {
     victims: BTreeMap<PodId, Victim>,
+    /// Victims with time that was added since the last call of `update_series`.
+    touched: Vec<PodId>,
+    /// Weight of new time in the ranking. It grows, so that older time need not be made to fade.
+    weight: f64,
 }
 
 #[derive(Debug, Default)]
 struct Victim {
     system_ns: Option<u64>,
     other_ns: Option<u64>,
-    pods: HashMap<PodId, Rank>,
+    /// By pod.
+    pods: Vec<(PodId, Rank)>,
+    /// Pods with fresh time.
+    touched: Vec<PodId>,
+    /// The top five, with or without a series.
+    leaders: Vec<PodId>,
 }
 
 /// One aggressor of a victim.
@@ -32,12 +45,17 @@ struct Victim {
 struct Rank {
     /// Time added since the last call of `update_series`, nanoseconds.
     fresh_ns: u64,
-    /// Total with exponential decay, nanoseconds.
-    recent_ns: f64,
-    /// Value of its series, nanoseconds, once it has one.
-    series_ns: Option<u64>,
-    /// Part of the victim's `other` that it contributed, nanoseconds.
-    other_ns: u64,
+    /// Total, each part with its weight.
+    recent: f64,
+    /// Value of its series, or without one its part of the victim's `other`, nanoseconds.
+    counted_ns: u64,
+    has_series: bool,
+}
+
+impl Default for InterferenceTable {
+    fn default() -> Self {
+        Self { victims: BTreeMap::new(), touched: Vec::new(), weight: 1.0 }
+    }
 }
 
 impl InterferenceTable {
@@ -45,88 +63,141 @@ impl InterferenceTable {
         if ns == 0 {
             return;
         }
-        let victim = self.victims.entry(victim).or_default();
+        let state = self.victims.entry(victim).or_default();
         match aggressor {
-            Aggressor::System => *victim.system_ns.get_or_insert(0) += ns,
-            Aggressor::Other => *victim.other_ns.get_or_insert(0) += ns,
-            Aggressor::Pod(pod) => victim.pods.entry(pod).or_default().fresh_ns += ns,
+            Aggressor::System => *state.system_ns.get_or_insert(0) += ns,
+            Aggressor::Other => *state.other_ns.get_or_insert(0) += ns,
+            Aggressor::Pod(pod) => {
+                if state.touched.is_empty() {
+                    self.touched.push(victim);
+                }
+                state.add(pod, ns);
+            }
         }
     }
 
     /// Ranks the pods, creates series for new leaders, and adds the new time to its series or to
     /// `other`.
     pub(crate) fn update_series(&mut self, elapsed_secs: f64) {
-        let fade = 0.5f64.powf(elapsed_secs / HALF_LIFE_SECS);
-        self.victims.values_mut().for_each(|victim| victim.update_series(fade));
+        self.weight *= 2f64.powf(elapsed_secs / HALF_LIFE_SECS);
+        if self.weight > MAX_WEIGHT {
+            let weight = std::mem::replace(&mut self.weight, 1.0);
+            let ranks = self.victims.values_mut().flat_map(|victim| &mut victim.pods);
+            ranks.for_each(|(_, rank)| rank.recent /= weight);
+        }
+        for victim in self.touched.drain(..) {
+            if let Some(victim) = self.victims.get_mut(&victim) {
+                victim.update_series(self.weight);
+            }
+        }
     }
 
     /// Removes pods that no longer exist, both as victims and as aggressors.
     pub(crate) fn retain(&mut self, is_there: impl Fn(PodId) -> bool) {
         self.victims.retain(|&victim, _| is_there(victim));
-        self.victims.values_mut().for_each(|victim| victim.pods.retain(|&pod, _| is_there(pod)));
+        self.victims.values_mut().for_each(|victim| victim.retain(&is_there));
     }
 
     /// The series, by victim and aggressor.
     pub(crate) fn rows(&self) -> impl Iterator<Item = ((PodId, Aggressor), u64)> {
         self.victims.iter().flat_map(|(&victim, state)| {
-            let mut rows: Vec<_> = state.series().collect();
-            rows.sort_unstable_by_key(|&(aggressor, _)| aggressor);
-            rows.into_iter().map(move |(aggressor, wait_ns)| ((victim, aggressor), wait_ns))
+            state.series().map(move |(aggressor, wait_ns)| ((victim, aggressor), wait_ns))
         })
     }
 }
 
 impl Victim {
-    fn update_series(&mut self, fade: f64) {
-        for rank in self.pods.values_mut() {
-            rank.recent_ns = rank.recent_ns * fade + rank.fresh_ns as f64;
+    fn add(&mut self, pod: PodId, ns: u64) {
+        let at = self.position(pod).unwrap_or_else(|at| {
+            self.pods.insert(at, (pod, Rank::default()));
+            at
+        });
+        let rank = &mut self.pods[at].1;
+        if rank.fresh_ns == 0 {
+            self.touched.push(pod);
         }
-        for pod in self.leaders() {
-            let rank = self.pods.get_mut(&pod).expect("a leader is one of them");
-            if rank.other_ns + rank.fresh_ns >= FLOOR_NS {
-                rank.series_ns.get_or_insert(0);
+        rank.fresh_ns += ns;
+    }
+
+    fn position(&self, pod: PodId) -> Result<usize, usize> {
+        self.pods.binary_search_by_key(&pod, |(pod, _)| *pod)
+    }
+
+    fn rank_mut(&mut self, pod: PodId) -> Option<&mut Rank> {
+        let at = self.position(pod).ok()?;
+        Some(&mut self.pods[at].1)
+    }
+
+    fn update_series(&mut self, weight: f64) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for &pod in &touched {
+            if let Some(rank) = self.rank_mut(pod) {
+                rank.recent += rank.fresh_ns as f64 * weight;
             }
         }
-        for rank in self.pods.values_mut() {
-            let fresh = std::mem::take(&mut rank.fresh_ns);
-            match &mut rank.series_ns {
-                Some(series) => *series += fresh,
-                None => {
-                    rank.other_ns += fresh;
-                    *self.other_ns.get_or_insert(0) += fresh;
-                }
+        // The order of the others has not changed.
+        let candidates = self.leaders.iter().chain(&touched).copied();
+        self.leaders = self.top(candidates);
+        for pod in self.leaders.clone() {
+            if let Some(rank) = self.rank_mut(pod).filter(|rank| !rank.has_series)
+                && rank.counted_ns + rank.fresh_ns >= FLOOR_NS
+            {
+                (rank.has_series, rank.counted_ns) = (true, 0);
             }
         }
+        for &pod in &touched {
+            let Some(rank) = self.rank_mut(pod) else { continue };
+            let fresh_ns = std::mem::take(&mut rank.fresh_ns);
+            rank.counted_ns += fresh_ns;
+            if !rank.has_series {
+                *self.other_ns.get_or_insert(0) += fresh_ns;
+            }
+        }
+        touched.clear();
+        self.touched = touched;
         self.forget_the_least();
     }
 
-    /// The top five pods, with or without a series.
-    fn leaders(&self) -> Vec<PodId> {
-        let mut ranked: Vec<_> =
-            self.pods.iter().map(|(&pod, rank)| (rank.recent_ns, pod)).collect();
+    /// The top five of these pods.
+    fn top(&self, pods: impl Iterator<Item = PodId>) -> Vec<PodId> {
+        let ranked =
+            pods.filter_map(|pod| Some((self.pods[self.position(pod).ok()?].1.recent, pod)));
+        let mut ranked: Vec<_> = ranked.collect();
         ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        ranked.dedup_by_key(|(_, pod)| *pod);
         ranked.into_iter().take(TOP).map(|(_, pod)| pod).collect()
     }
 
     /// Drops the lowest-ranked pods without a series. Their time stays in `other`; only their rank
     /// is lost.
     fn forget_the_least(&mut self) {
-        let surplus = self.pods.len().saturating_sub(MAX_RANKED);
-        if surplus > 0 {
-            let unlisted = self.pods.iter().filter(|(_, rank)| rank.series_ns.is_none());
-            let mut least: Vec<_> = unlisted.map(|(&pod, rank)| (rank.recent_ns, pod)).collect();
-            least.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-            for (_, pod) in least.iter().take(surplus) {
-                self.pods.remove(pod);
-            }
+        if self.pods.len() <= MAX_RANKED {
+            return;
+        }
+        let unlisted = self.pods.iter().filter(|(_, rank)| !rank.has_series);
+        let mut least: Vec<_> = unlisted.map(|&(pod, rank)| (rank.recent, pod)).collect();
+        if least.len() <= MAX_RANKED {
+            return;
+        }
+        least.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        least.truncate(least.len() - KEPT_RANKED);
+        let mut least: Vec<_> = least.into_iter().map(|(_, pod)| pod).collect();
+        least.sort_unstable();
+        self.pods.retain(|(pod, _)| least.binary_search(pod).is_err());
+    }
+
+    fn retain(&mut self, is_there: &impl Fn(PodId) -> bool) {
+        let before = self.pods.len();
+        self.pods.retain(|&(pod, _)| is_there(pod));
+        if self.pods.len() < before {
+            self.leaders = self.top(self.pods.iter().map(|(pod, _)| *pod));
         }
     }
 
+    /// The series, by aggressor.
     fn series(&self) -> impl Iterator<Item = (Aggressor, u64)> {
-        let pods = self
-            .pods
-            .iter()
-            .filter_map(|(&pod, rank)| Some((Aggressor::Pod(pod), rank.series_ns?)));
+        let listed = self.pods.iter().filter(|(_, rank)| rank.has_series);
+        let pods = listed.map(|&(pod, rank)| (Aggressor::Pod(pod), rank.counted_ns));
         let system = self.system_ns.map(|ns| (Aggressor::System, ns));
         let other = self.other_ns.map(|ns| (Aggressor::Other, ns));
         pods.chain(system).chain(other)
@@ -240,9 +311,44 @@ mod tests {
                     prop_assert!(now.get(aggressor).is_some_and(|now| now >= ns), "{aggressor:?}");
                 }
                 prop_assert_eq!(now.values().sum::<u64>(), total);
-                prop_assert!(table.victims.values().all(|victim| victim.pods.len() <= MAX_RANKED));
+                let unlisted = |victim: &Victim| {
+                    victim.pods.iter().filter(|(_, rank)| !rank.has_series).count()
+                };
+                prop_assert!(table.victims.values().all(|victim| unlisted(victim) <= MAX_RANKED));
                 before = now;
             }
         }
+
+        #[test]
+        fn leaders_are_those_of_a_ranking_of_all(
+            seconds in proptest::collection::vec(
+                (proptest::collection::vec((2u64..40, 0u64..50 * MS), 0..10), 2u64..80),
+                1..30,
+            )
+        ) {
+            let mut table = InterferenceTable::default();
+            for (waits, gone) in seconds {
+                second(&mut table, &waits.into_iter().map(|(number, ns)| (pod(number), ns)).collect::<Vec<_>>());
+                table.retain(|pod| pod != PodId(gone));
+                for victim in table.victims.values() {
+                    let all = victim.pods.iter().map(|(pod, _)| *pod);
+                    prop_assert_eq!(&victim.leaders, &victim.top(all));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_weight_that_grows_for_days_keeps_the_ranking() {
+        let mut table = InterferenceTable::default();
+        let leaders: Vec<_> = (10..15).map(|number| (pod(number), 50 * MS)).collect();
+        for _ in 0..2000 {
+            second(&mut table, &leaders);
+            table.update_series(HALF_LIFE_SECS);
+        }
+        second(&mut table, &[(pod(2), 20 * MS)]);
+        assert_eq!(series(&table).get(&pod(2)), None);
+        assert!(table.weight <= MAX_WEIGHT);
+        assert_eq!(series(&table)[&pod(14)], 2000 * 50 * MS);
     }
 }
