@@ -1,6 +1,7 @@
 //! Time that containers lose to other pods: part of the CPU time that they need.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use snapshot::{ContainerRow, Culprit, NodeSnapshot};
 
@@ -15,10 +16,8 @@ type PodName = (String, String);
 /// Lost time of one pod.
 #[derive(Debug, Clone, Copy, Default)]
 struct PodLost {
-    /// Counter, core-nanoseconds.
-    counter_ns: u64,
-    /// Part of the counter since the last window, core-nanoseconds.
-    gained_ns: u64,
+    /// In the window, core-nanoseconds.
+    lost_ns: u64,
     /// Waits of its containers for other pods, thread-nanoseconds.
     waits_ns: u64,
     containers: u32,
@@ -26,39 +25,47 @@ struct PodLost {
 
 /// Time that each pod lost to other pods, in the last window.
 #[derive(Debug, Default)]
-pub(crate) struct LostTimes(HashMap<PodName, PodLost>);
+pub(crate) struct LostTimes {
+    /// Whether lost time is known.
+    is_traced: bool,
+    /// The trace's poll up to which it was read.
+    until: Option<Instant>,
+    /// The pods that lost time or woke up.
+    pods: HashMap<PodName, PodLost>,
+}
 
 impl LostTimes {
-    /// Follows the counters for one window.
+    /// Reads the lost time of one window.
     pub(crate) fn follow(&mut self, latest: &NodeSnapshot) {
-        let mut pods = HashMap::new();
-        for lost in &latest.waits.lost {
+        let waits = &latest.waits;
+        self.pods.clear();
+        for lost in waits.lost_since(self.until) {
             let name = (lost.victim.namespace.clone(), lost.victim.pod.clone());
             let to_pods = lost.by.iter().filter(|(culprit, _)| matches!(culprit, Culprit::Pod(_)));
-            let counter_ns = to_pods.map(|(_, ns)| ns).sum();
-            // A pod without an earlier counter has lost nothing yet.
-            let then = self.0.get(&name).map_or(counter_ns, |then| then.counter_ns);
-            let gained_ns = u64::saturating_sub(counter_ns, then);
-            pods.insert(name, PodLost { counter_ns, gained_ns, ..PodLost::default() });
+            self.pods.entry(name).or_default().lost_ns += to_pods.map(|(_, ns)| ns).sum::<u64>();
+        }
+        self.until = waits.lost_until().or(self.until);
+        self.is_traced = waits.lost_until().is_some();
+        if self.pods.is_empty() {
+            return;
         }
         for row in latest.containers.iter().filter(|row| row.live) {
-            if let Some(pod) = pods.get_mut(&name(row)) {
+            if let Some(pod) = self.pods.get_mut(&name(row)) {
                 pod.waits_ns += waits_ns(row);
                 pod.containers += 1;
             }
         }
-        self.0 = pods;
     }
 
     /// Time that a container lost in the window: its part of the pod's, by its waits so far. `None`
-    /// if the pod's is unknown.
+    /// if lost time is unknown.
     pub(crate) fn of(&self, row: &ContainerRow) -> Option<u64> {
-        let pod = self.0.get(&name(row))?;
+        let Some(pod) = self.pods.get(&name(row)) else { return self.is_traced.then_some(0) };
         let part = match pod.waits_ns {
             0 => 1.0 / f64::from(pod.containers.max(1)),
             all_ns => waits_ns(row) as f64 / all_ns as f64,
         };
-        Some((pod.gained_ns as f64 * part) as u64)
+        Some((pod.lost_ns as f64 * part) as u64)
     }
 }
 
@@ -104,7 +111,11 @@ impl Lost {
 mod tests {
     use std::sync::Arc;
 
-    use snapshot::{ContainerIdentity, ContainerWaits, LostTime, NodeWaits, PodIdentity};
+    use std::time::Duration;
+
+    use snapshot::{
+        ContainerIdentity, ContainerWaits, LostTime, NodeWaits, PodIdentity, PollLosses,
+    };
 
     use super::*;
 
@@ -128,9 +139,12 @@ mod tests {
 
     /// Time lost by two containers in a second, whose threads have waited this long.
     fn lost([first, second]: [u64; 2]) -> [Option<u64>; 2] {
-        let by = |ns| vec![(Culprit::Pod(pod("report")), ns), (Culprit::System, 5 * SECOND_NS)];
-        let node = |by| {
-            let lost = vec![LostTime { victim: pod("cart"), by, wakeups: 0, late_wakeups: 0 }];
+        let start = Instant::now();
+        let node = |at, ns| {
+            let by = vec![(Culprit::Pod(pod("report")), ns), (Culprit::System, 5 * SECOND_NS)];
+            let victims = vec![LostTime { victim: pod("cart"), by, wakeups: 0, late_wakeups: 0 }];
+            let polled_at = start + Duration::from_secs(at);
+            let lost = vec![Arc::new(PollLosses { polled_at, victims })];
             NodeSnapshot {
                 containers: vec![container(first), container(second)],
                 waits: Arc::new(NodeWaits { lost, ..NodeWaits::default() }),
@@ -138,8 +152,8 @@ mod tests {
             }
         };
         let mut times = LostTimes::default();
-        times.follow(&node(by(7 * SECOND_NS)));
-        let latest = node(by(8 * SECOND_NS));
+        times.follow(&node(1, 7 * SECOND_NS));
+        let latest = node(2, SECOND_NS);
         times.follow(&latest);
         [0, 1].map(|at| times.of(&latest.containers[at]))
     }

@@ -150,7 +150,7 @@ mod tests {
 
     use snapshot::{
         ContainerIdentity, ContainerRow, Culprit as Runner, Losses, LostTime, NodeWaits,
-        PodIdentity, TraceMode, TraceRow,
+        PodIdentity, PollLosses, TraceMode, TraceRow,
     };
 
     use super::*;
@@ -179,16 +179,18 @@ mod tests {
     /// `shop/web` loses 0.3 cores to a pod without a request.
     fn node(start: Instant, second: u64) -> NodeSnapshot {
         let report = Runner::Pod(pod("batch", "report"));
-        slowed_by(start, second, vec![(report, second * 300_000_000)])
+        slowed_by(start, second, vec![(report, 300_000_000)])
     }
 
     fn slowed_by(start: Instant, second: u64, by: Vec<(Runner, u64)>) -> NodeSnapshot {
         let ms = |ms: u64| second * ms * 1_000_000;
-        let lost =
-            LostTime { victim: pod("shop", "web"), by, wakeups: 50 * second, late_wakeups: 0 };
+        let victim = pod("shop", "web");
+        let victims = vec![LostTime { victim, by, wakeups: 50, late_wakeups: 0 }];
+        let polled_at = start + Duration::from_secs(second);
+        let lost = vec![Arc::new(PollLosses { polled_at, victims })];
         let losses = Losses::default();
         let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
-        let waits = NodeWaits { lost: vec![lost], trace: Some(trace), ..NodeWaits::default() };
+        let waits = NodeWaits { lost, trace: Some(trace), ..NodeWaits::default() };
         NodeSnapshot {
             read_at: Some(start + Duration::from_secs(second)),
             interval: Duration::from_secs(1),
@@ -226,9 +228,11 @@ mod tests {
         let (mut judge, start) = (Judge::default(), Instant::now());
         let mut said = Vec::new();
         for second in 0..=300 {
-            let host = second.min(100);
-            let by = [(Runner::System, host), (Runner::Pod(pod("batch", "report")), second - host)];
-            let by = by.map(|(culprit, seconds)| (culprit, seconds * 300_000_000)).to_vec();
+            let by = match second {
+                0..=100 => Runner::System,
+                _ => Runner::Pod(pod("batch", "report")),
+            };
+            let by = vec![(by, 300_000_000)];
             let Some(judged) = judge.read(&slowed_by(start, second, by), |_| false) else {
                 continue;
             };

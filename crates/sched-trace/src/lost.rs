@@ -1,8 +1,8 @@
-//! Lost time of each pod by what ran meanwhile, as monotonic counters. Pure.
+//! Lost time of each pod by what ran meanwhile, since the last report. Pure.
 
 use std::collections::BTreeMap;
 
-use crate::waits::{LostTo, Owners, PodId, TracedLoss};
+use crate::waits::{LostPart, LostTo, PodId, TracedLoss};
 
 /// Lost time of all victims.
 #[derive(Debug, Default)]
@@ -12,15 +12,18 @@ pub(crate) struct LostTable {
 
 #[derive(Debug, Default)]
 struct Victim {
-    by: BTreeMap<LostTo, u64>,
+    /// In the order of the samples, several parts per holder.
+    parts: Vec<LostPart>,
     wakeups: u64,
     late_wakeups: u64,
 }
 
 impl LostTable {
-    pub(crate) fn add(&mut self, victim: PodId, to: LostTo, ns: u64) {
+    /// `is_late`: a part of the time may have been lost before the last report.
+    pub(crate) fn add(&mut self, victim: PodId, to: LostTo, ns: u64, is_late: bool) {
         if ns > 0 {
-            *self.victims.entry(victim).or_default().by.entry(to).or_default() += ns;
+            let late_ns = if is_late { ns } else { 0 };
+            self.victims.entry(victim).or_default().parts.push(LostPart { to, ns, late_ns });
         }
     }
 
@@ -32,24 +35,27 @@ impl LostTable {
         }
     }
 
-    /// Removes victims that no longer exist, and culprits that no longer have a name.
-    pub(crate) fn retain(&mut self, owners: &dyn Owners) {
-        self.victims.retain(|&victim, _| owners.has_pod(victim));
-        for victim in self.victims.values_mut() {
-            victim.by.retain(|to, _| match *to {
-                LostTo::Pod(pod) => owners.has_name(pod),
-                LostTo::System | LostTo::Unattributed => true,
-            });
-        }
-    }
-
-    /// The counters, by victim.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = TracedLoss> {
-        self.victims.iter().map(|(&victim, lost)| TracedLoss {
+    /// Empties the table into rows by victim.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = TracedLoss> + use<> {
+        std::mem::take(&mut self.victims).into_iter().map(|(victim, lost)| TracedLoss {
             victim,
-            by: lost.by.iter().map(|(&to, &ns)| (to, ns)).collect(),
+            by: merged(lost.parts),
             wakeups: lost.wakeups,
             late_wakeups: lost.late_wakeups,
         })
     }
+}
+
+/// One part per holder.
+fn merged(mut parts: Vec<LostPart>) -> Vec<LostPart> {
+    parts.sort_unstable_by_key(|part| part.to);
+    parts.dedup_by(|part, sum| {
+        let is_same = part.to == sum.to;
+        if is_same {
+            sum.ns += part.ns;
+            sum.late_ns += part.late_ns;
+        }
+        is_same
+    });
+    parts
 }

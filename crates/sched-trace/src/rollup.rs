@@ -98,8 +98,9 @@ impl Rollup {
     fn take_cgroup(&mut self, owner: Owner, sample: &CgroupSample) -> bool {
         match owner {
             Owner::Container { container, pod } => {
-                self.lost.add(pod, LostTo::System, sample.lost_idle_ns);
-                self.lost.add(pod, LostTo::Unattributed, sample.lost_unknown_ns);
+                let is_late = sample.age > 1;
+                self.lost.add(pod, LostTo::System, sample.lost_idle_ns, is_late);
+                self.lost.add(pod, LostTo::Unattributed, sample.lost_unknown_ns, is_late);
                 self.lost.add_wakeups(pod, sample.wakeups, sample.late_wakeups);
                 let account = self.account(container, pod);
                 account.waits.throttled_ns += sample.throttled_ns;
@@ -150,6 +151,7 @@ impl Rollup {
 
     fn take_attributed(&mut self, wait: AttributedWait) {
         let AttributedWait { container, pod, holder, sample } = wait;
+        let is_late = sample.age > 1;
         let waits = &mut self.account(container, pod).waits;
         let is_self = matches!(holder, Owner::Container { pod: other, .. } | Owner::Pod(other) if other == pod);
         if let Some(smt) = &mut waits.smt {
@@ -160,16 +162,16 @@ impl Rollup {
             Owner::Container { pod: other, .. } | Owner::Pod(other) => {
                 waits.neighbor_ns += sample.wait_ns;
                 self.interference.add(pod, Aggressor::Pod(other), sample.wait_ns);
-                self.lost.add(pod, LostTo::Pod(other), sample.lost_ns);
+                self.lost.add(pod, LostTo::Pod(other), sample.lost_ns, is_late);
             }
             Owner::System => {
                 waits.system_ns += sample.wait_ns;
                 self.interference.add(pod, Aggressor::System, sample.wait_ns);
-                self.lost.add(pod, LostTo::System, sample.lost_ns);
+                self.lost.add(pod, LostTo::System, sample.lost_ns, is_late);
             }
             Owner::Unknown => {
                 self.account(container, pod).residual.add_unknown(sample.wait_ns);
-                self.lost.add(pod, LostTo::Unattributed, sample.lost_ns);
+                self.lost.add(pod, LostTo::Unattributed, sample.lost_ns, is_late);
                 self.unknown_cgroup_ns += sample.wait_ns;
             }
         }
@@ -205,7 +207,6 @@ impl Rollup {
     pub(crate) fn retain(&mut self, owners: &dyn Owners) {
         self.accounts.retain(|&container, _| owners.has_container(container));
         self.interference.retain(|pod| owners.has_pod(pod));
-        self.lost.retain(owners);
     }
 
     /// The counters, by container id.
@@ -222,9 +223,9 @@ impl Rollup {
         self.interference.rows()
     }
 
-    /// Lost time by victim.
-    pub(crate) fn lost(&self) -> impl Iterator<Item = TracedLoss> {
-        self.lost.rows()
+    /// Lost time since the last call, by victim.
+    pub(crate) fn take_lost(&mut self) -> impl Iterator<Item = TracedLoss> + use<> {
+        self.lost.take()
     }
 }
 

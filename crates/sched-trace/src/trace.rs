@@ -100,7 +100,9 @@ impl SchedTrace {
         self.collect(owners, elapsed, delays);
         let usage = Usage { cost: self.advance_cost(), capacity: elapsed * self.cpus.online };
         self.govern(now, usage);
-        self.rollup.retain(owners);
+        if owners.any_gone() {
+            self.rollup.retain(owners);
+        }
         self.write_report();
         &self.report
     }
@@ -162,7 +164,7 @@ impl SchedTrace {
         self.report.interference.clear();
         self.report.interference.extend(self.rollup.interference());
         self.report.lost.clear();
-        self.report.lost.extend(self.rollup.lost());
+        self.report.lost.extend(self.rollup.take_lost());
         self.report.losses = Losses {
             lost_waits: sum(|cpu| &cpu.lost_waits),
             lost_ns: sum(|cpu| &cpu.lost_ns),

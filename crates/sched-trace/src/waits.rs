@@ -38,10 +38,9 @@ pub trait Owners {
     fn has_container(&self, container: ContainerId) -> bool;
     /// Whether the pod still has series.
     fn has_pod(&self, pod: PodId) -> bool;
-    /// Whether the pod still has a name. A pod that is gone may keep it until the last waits that
-    /// it caused are read.
-    fn has_name(&self, pod: PodId) -> bool {
-        self.has_pod(pod)
+    /// Whether a container or a pod may have lost its series since the last poll.
+    fn any_gone(&self) -> bool {
+        true
     }
 }
 
@@ -89,17 +88,29 @@ pub enum LostTo {
     Unattributed,
 }
 
-/// Lost time of one pod: see [`snapshot::LostTime`].
+/// Lost time of one pod since the last poll: see [`snapshot::LostTime`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracedLoss {
     /// The pod that lost the time.
     pub victim: PodId,
-    /// What ran meanwhile, core-nanoseconds since the pod was first seen.
-    pub by: Vec<(LostTo, u64)>,
+    /// What ran meanwhile, by holder.
+    pub by: Vec<LostPart>,
     /// Number of waits after a wakeup.
     pub wakeups: u64,
     /// Those of at least ten milliseconds.
     pub late_wakeups: u64,
+}
+
+/// Time that a pod lost to one holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostPart {
+    /// The holder.
+    pub to: LostTo,
+    /// The time, core-nanoseconds.
+    pub ns: u64,
+    /// Part of it that may have been lost before the last poll, because a cgroup was not identified
+    /// then.
+    pub late_ns: u64,
 }
 
 /// Results up to a poll.
@@ -112,7 +123,7 @@ pub struct WaitReport {
     /// Wait time of each victim by aggressor, thread-nanoseconds. Counts since the victim was first
     /// seen, or for a listed aggressor, since it was first listed.
     pub interference: Vec<((PodId, Aggressor), u64)>,
-    /// Lost time by victim; does not grow while the program runs in bursts.
+    /// Lost time since the last poll, by victim; none while the program runs in bursts.
     pub lost: Vec<TracedLoss>,
     /// Losses since the start.
     pub losses: Losses,

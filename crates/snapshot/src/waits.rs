@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::node::{ContainerRow, FeatureState, PodIdentity};
 
@@ -117,16 +118,23 @@ pub enum Culprit {
 pub struct LostTime {
     /// The pod that lost the time.
     pub victim: Arc<PodIdentity>,
-    /// What ran meanwhile, with a counter each, core-nanoseconds since the victim was first seen. A
-    /// wait that has not ended counts up to the last poll, except in a container that was ever
-    /// throttled. A pod that is gone leaves the list with its counter five polls later, so take
-    /// differences for each culprit and not of the sum.
+    /// What ran meanwhile, each with the time, core-nanoseconds. A wait that has not ended counts up
+    /// to the poll, except in a container that was ever throttled.
     pub by: Vec<(Culprit, u64)>,
-    /// Counter: wakeups of its threads, also those after which the thread ran at once.
+    /// Number of wakeups of its threads, also of those after which the thread ran at once.
     pub wakeups: u64,
-    /// Counter: those after which the thread waited for at least ten milliseconds, throttled time
+    /// Number of those after which the thread waited for at least ten milliseconds, throttled time
     /// not counted.
     pub late_wakeups: u64,
+}
+
+/// Time that pods lost between two polls of the trace.
+#[derive(Debug, Clone)]
+pub struct PollLosses {
+    /// Time of the second poll.
+    pub polled_at: Instant,
+    /// By victim: the pods that lost time or woke up.
+    pub victims: Vec<LostTime>,
 }
 
 /// Operating mode of the trace's eBPF program.
@@ -233,8 +241,9 @@ pub struct NodeWaits {
     pub containers: HashMap<Box<str>, Arc<ContainerWaits>>,
     /// Waits by victim and aggressor.
     pub interference: Vec<InterferenceRow>,
-    /// Lost time by victim. Empty unless waits are traced all the time.
-    pub lost: Vec<LostTime>,
+    /// Lost time of the last polls, the oldest first, so that a reader may miss some. Empty unless
+    /// waits are traced all the time.
+    pub lost: Vec<Arc<PollLosses>>,
     /// Pressure of the node and of each QoS class that has containers, by scope. Empty unless waits
     /// are traced all the time, because estimates are not bounds.
     pub pressure: Vec<PressureRow>,
@@ -245,6 +254,20 @@ pub struct NodeWaits {
 }
 
 impl NodeWaits {
+    /// Time of the last poll that counted lost time.
+    #[must_use]
+    pub fn lost_until(&self) -> Option<Instant> {
+        self.lost.last().map(|poll| poll.polled_at)
+    }
+
+    /// Time lost after the poll at `since`, in one row per victim and poll. Nothing without an
+    /// earlier poll, which is the baseline.
+    pub fn lost_since(&self, since: Option<Instant>) -> impl Iterator<Item = &LostTime> {
+        let is_new =
+            move |poll: &&Arc<PollLosses>| since.is_some_and(|since| poll.polled_at > since);
+        self.lost.iter().filter(is_new).flat_map(|poll| &poll.victims)
+    }
+
     /// Stores each container's waits in its row.
     pub fn join(&self, rows: &mut [ContainerRow]) {
         for row in rows {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use snapshot::{
-    ContainerIdentity, ContainerRow, Culprit, LostTime, NodeSnapshot, NodeWaits, PodIdentity,
-    TraceMode, ends_window,
+    ContainerIdentity, ContainerRow, LostTime, NodeSnapshot, NodeWaits, PodIdentity, TraceMode,
+    ends_window,
 };
 
 use super::{PodSecond, Second, WorkloadName};
@@ -27,8 +27,8 @@ pub struct SnapshotReader {
     idle_ns: Option<u64>,
     steal_ns: Option<u64>,
     containers: HashMap<Box<str>, Container>,
-    /// Counters of lost time by the victim's labels.
-    lost: HashMap<Box<str>, Lost>,
+    /// The trace's poll up to which lost time was read.
+    lost_until: Option<Instant>,
 }
 
 /// Counters of a container.
@@ -65,13 +65,6 @@ struct Spread {
     threads: [u64; 2],
 }
 
-#[derive(Debug, Default)]
-struct Lost {
-    by: Vec<(Culprit, u64)>,
-    wakeups: u64,
-    late_wakeups: u64,
-}
-
 impl SnapshotReader {
     /// Reads a snapshot. Returns the second that it ends, if any. `is_restricted` takes the UID of
     /// a pod.
@@ -99,7 +92,7 @@ impl SnapshotReader {
         self.waits = Arc::clone(&snapshot.waits);
         let length = seconds.unwrap_or_default();
         let mut pods = self.read_containers(snapshot, is_traced, length, is_restricted);
-        self.read_lost(&snapshot.waits.lost, &mut pods);
+        self.read_lost(&snapshot.waits, &mut pods);
         let idle = gained(&mut self.idle_ns, snapshot.node.idle_ns);
         let steal = gained(&mut self.steal_ns, snapshot.node.steal_ns).unwrap_or_default();
         let seconds = seconds?;
@@ -155,26 +148,15 @@ impl SnapshotReader {
         pods
     }
 
-    fn read_lost(&mut self, rows: &[LostTime], pods: &mut HashMap<Box<str>, PodSecond>) {
-        let mut known = HashMap::with_capacity(rows.len());
-        for row in rows {
-            let labels = &row.victim.labels;
-            let before = self.lost.remove(labels).unwrap_or_default();
-            if let Some(pod) = pods.get_mut(labels) {
-                pod.wakeups = row.wakeups.saturating_sub(before.wakeups);
-                pod.late_wakeups = row.late_wakeups.saturating_sub(before.late_wakeups);
-                let earlier = |culprit: &Culprit| {
-                    before.by.iter().find(|(known, _)| known == culprit).map_or(0, |(_, ns)| *ns)
-                };
-                let gained = row.by.iter().map(|(culprit, ns)| {
-                    (culprit.clone(), seconds(ns.saturating_sub(earlier(culprit))))
-                });
-                pod.lost = gained.filter(|(_, lost)| *lost > 0.0).collect();
+    fn read_lost(&mut self, waits: &NodeWaits, pods: &mut HashMap<Box<str>, PodSecond>) {
+        for row in waits.lost_since(self.lost_until) {
+            if let Some(pod) = pods.get_mut(&row.victim.labels) {
+                pod.wakeups += row.wakeups;
+                pod.late_wakeups += row.late_wakeups;
+                pod.add_lost(row);
             }
-            let (by, wakeups, late_wakeups) = (row.by.clone(), row.wakeups, row.late_wakeups);
-            known.insert(labels.clone(), Lost { by, wakeups, late_wakeups });
         }
-        self.lost = known;
+        self.lost_until = waits.lost_until().or(self.lost_until);
     }
 }
 
@@ -250,6 +232,17 @@ impl Spread {
 }
 
 impl PodSecond {
+    /// Adds what the pod lost up to a poll; there are rarely two in a second.
+    fn add_lost(&mut self, row: &LostTime) {
+        let known = self.lost.len();
+        for (culprit, ns) in row.by.iter().filter(|(_, ns)| *ns > 0) {
+            match self.lost[..known].iter_mut().find(|(known, _)| known == culprit) {
+                Some((_, lost)) => *lost += seconds(*ns),
+                None => self.lost.push((culprit.clone(), seconds(*ns))),
+            }
+        }
+    }
+
     /// Adds a container, and what its counters gained.
     fn add(&mut self, row: &ContainerRow, gained: Counters) {
         let used = seconds(gained.used);

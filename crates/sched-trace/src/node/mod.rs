@@ -4,11 +4,12 @@ mod owners;
 mod pressure;
 mod report;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use cgroup_tree::PathIndex;
-use snapshot::{FeatureState, NodeSnapshot, NodeWaits};
+use snapshot::{FeatureState, LostTime, NodeSnapshot, NodeWaits, PollLosses, TraceMode};
 
 use crate::trace::SchedTrace;
 use crate::waits::{ContainerId, Owners, RunDelay, WaitReport};
@@ -17,6 +18,9 @@ use pressure::PressureMeter;
 
 /// Name of the feature in `cpuwarden_feature_enabled`.
 const FEATURE: &str = "sched_trace";
+
+/// Number of polls whose lost time is published, so that a reader that is late misses none.
+const PUBLISHED_POLLS: usize = 10;
 
 /// A program that counts waits, once it is loaded.
 pub trait Program {
@@ -37,6 +41,7 @@ pub struct NodeTrace<P> {
     owners: NodeOwners,
     delays: Delays,
     pressure: PressureMeter,
+    lost: RecentLosses,
 }
 
 impl<P: Program> NodeTrace<P> {
@@ -47,6 +52,7 @@ impl<P: Program> NodeTrace<P> {
             owners: NodeOwners::new(index),
             delays: Delays::default(),
             pressure: PressureMeter::default(),
+            lost: RecentLosses::default(),
         }
     }
 
@@ -56,8 +62,32 @@ impl<P: Program> NodeTrace<P> {
         let delays = self.delays.gained(snapshot, &self.owners);
         let found = self.program.poll(now, &mut self.owners, &delays);
         let mut waits = report::waits(found, &self.owners);
-        waits.pressure = self.pressure.read(now, &waits, snapshot);
+        let owners = &self.owners;
+        let lost = found.lost.iter();
+        let lost = lost.filter_map(|loss| Some((&**owners.identity(loss.victim)?, loss)));
+        waits.pressure = self.pressure.read(now, &waits, lost, snapshot);
+        waits.lost = match found.mode {
+            TraceMode::Continuous => self.lost.with(now, report::lost(found, &self.owners)),
+            TraceMode::Bursts { .. } | TraceMode::Detached => self.lost.clear(),
+        };
         waits
+    }
+}
+
+/// Lost time of the last polls, the newest first.
+#[derive(Debug, Default)]
+struct RecentLosses(VecDeque<Arc<PollLosses>>);
+
+impl RecentLosses {
+    fn clear(&mut self) -> Vec<Arc<PollLosses>> {
+        self.0.clear();
+        Vec::new()
+    }
+
+    fn with(&mut self, polled_at: Instant, victims: Vec<LostTime>) -> Vec<Arc<PollLosses>> {
+        self.0.truncate(PUBLISHED_POLLS - 1);
+        self.0.push_front(Arc::new(PollLosses { polled_at, victims }));
+        self.0.iter().rev().cloned().collect()
     }
 }
 
@@ -115,9 +145,47 @@ impl Delays {
 mod tests {
     use std::sync::Arc;
 
+    use std::time::Duration;
+
     use snapshot::{ContainerIdentity, ContainerRow};
 
     use super::*;
+    use crate::waits::{LostPart, LostTo, PodId, TracedLoss};
+
+    /// A program that reports a lost nanosecond more with each poll.
+    struct Losing(WaitReport);
+
+    impl Program for Losing {
+        fn poll(&mut self, _: Instant, owners: &mut dyn Owners, _: &[RunDelay]) -> &WaitReport {
+            let victim = (0..9).map(PodId).find(|&pod| owners.has_pod(pod)).unwrap();
+            let ns = self.0.lost.first().map_or(1, |lost| lost.by[0].ns + 1);
+            let by = vec![LostPart { to: LostTo::System, ns, late_ns: 0 }];
+            self.0.lost = vec![TracedLoss { victim, by, wakeups: 0, late_wakeups: 0 }];
+            &self.0
+        }
+    }
+
+    #[test]
+    fn lost_time_of_the_last_ten_polls_is_published_and_none_in_bursts() {
+        let mut trace =
+            NodeTrace::new(Losing(WaitReport::empty()), PathIndex::new("/nowhere", None));
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut poll = |mode, at: u32| {
+            trace.program.0.mode = mode;
+            trace.poll(start + second * at, &snapshot(None))
+        };
+        let waits = (1..=12).map(|at| poll(TraceMode::Continuous, at)).last().unwrap();
+        let lost = |waits: &NodeWaits, since: u32| -> Vec<u64> {
+            let rows = waits.lost_since(Some(start + second * since));
+            rows.map(|row| row.by.iter().map(|(_, ns)| ns).sum()).collect()
+        };
+        assert_eq!(lost(&waits, 10), [11, 12]);
+        assert_eq!(lost(&waits, 0), (3..=12).collect::<Vec<_>>());
+        assert_eq!(waits.lost_since(None).count(), 0, "the baseline");
+        assert!(poll(TraceMode::Bursts { one_of: 2 }, 13).lost.is_empty());
+        assert_eq!(lost(&poll(TraceMode::Continuous, 14), 0), [14]);
+    }
 
     fn snapshot(run_delay_ns: Option<u64>) -> NodeSnapshot {
         let identity =

@@ -30,6 +30,8 @@ pub(crate) struct NodeOwners {
     cgroups: HashMap<u64, Seen<Owner>>,
     /// Owners of the existing kubelet cgroups, by path.
     paths: HashMap<Arc<str>, Owner>,
+    /// The last poll with whose snapshot a container or a pod left.
+    left: u64,
 }
 
 /// A value, and the last poll that saw it.
@@ -54,6 +56,7 @@ impl NodeOwners {
             gone: HashMap::new(),
             cgroups: HashMap::new(),
             paths: HashMap::new(),
+            left: 0,
         }
     }
 
@@ -94,9 +97,13 @@ impl NodeOwners {
 
     fn forget(&mut self) {
         let now = self.poll;
+        let before = self.containers.len() + self.pods.len();
         self.cgroups.retain(|_, cgroup| cgroup.poll + KEPT_POLLS >= now);
         self.containers.retain(|_, container| container.poll == now);
         self.pods.retain(|_, pod| pod.poll == now);
+        if self.containers.len() + self.pods.len() < before {
+            self.left = now;
+        }
         let Self { containers, pods, container_labels, identities, gone, .. } = self;
         container_labels.retain(|_, labels| containers.contains_key(labels));
         gone.retain(|_, pod| pod.poll + KEPT_POLLS >= now);
@@ -188,8 +195,9 @@ impl Owners for NodeOwners {
         self.identities.contains_key(&pod)
     }
 
-    fn has_name(&self, pod: PodId) -> bool {
-        self.name(pod).is_some()
+    /// For some polls, because its cgroups keep their owner.
+    fn any_gone(&self) -> bool {
+        self.left + KEPT_POLLS + 1 >= self.poll
     }
 }
 

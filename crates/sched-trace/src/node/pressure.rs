@@ -16,12 +16,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use snapshot::{
-    CgroupKind, ContainerRow, ContainerWaits, Culprit, LostTime, NodeSnapshot, NodeWaits,
-    PressureRow, PressureScope, TraceMode,
+    CgroupKind, ContainerRow, ContainerWaits, NodeSnapshot, NodeWaits, PodIdentity, PressureRow,
+    PressureScope, TraceMode,
 };
 
+use crate::waits::TracedLoss;
 use block::Block;
-use interval::{Holder, Interval, PodKey, PodWaits, Scoped, Upper};
+use interval::{Interval, PodWaits, Scoped, Upper};
 
 /// Number of readings for which a count of a container that is gone may be missing: its last waits
 /// are read after the snapshot that no longer has it.
@@ -47,7 +48,6 @@ pub(super) struct PressureMeter {
 struct Counters {
     /// By the labels of the container's series.
     containers: HashMap<Box<str>, (Scoped, Counted)>,
-    lost: HashMap<PodKey, BTreeMap<Holder, u64>>,
     /// Wait time of containers that are not known, nanoseconds.
     unknown_ns: u64,
 }
@@ -77,10 +77,13 @@ impl PressureMeter {
     /// Reads the counters of one poll. `now` is the time up to which they count. Returns nothing for
     /// the first reading, and nothing unless waits are traced all the time: counts of a trace in
     /// bursts are estimates, not bounds.
-    pub(super) fn read(
+    ///
+    /// `lost`: lost time since the last reading, by victim.
+    pub(super) fn read<'a>(
         &mut self,
         now: Instant,
         waits: &NodeWaits,
+        lost: impl Iterator<Item = (&'a PodIdentity, &'a TracedLoss)>,
         snapshot: &NodeSnapshot,
     ) -> Vec<PressureRow> {
         let mode = waits.trace.as_ref().map(|trace| trace.mode);
@@ -93,6 +96,7 @@ impl PressureMeter {
         let elapsed = self.read_at.and_then(|last| now.checked_duration_since(last));
         self.read_at = Some(now);
         let mut interval = self.advance(waits, snapshot);
+        lost.for_each(|(victim, lost)| interval.add_lost(victim, lost));
         let Some(elapsed) = elapsed.filter(|time| !time.is_zero()) else { return Vec::new() };
         interval.elapsed_ns = elapsed.as_nanos() as u64;
         self.rows(&interval)
@@ -114,9 +118,6 @@ impl PressureMeter {
                 .containers
                 .insert(row.identity.labels.clone(), (Scoped::of(row), counted));
         }
-        for lost in &waits.lost {
-            self.advance_lost(lost, &before, &mut interval);
-        }
         let losses = waits.trace.as_ref().map(|trace| trace.losses).unwrap_or_default();
         self.counters.unknown_ns = losses.lost_ns + losses.unknown_cgroup_ns;
         interval.unknown_ns += self.counters.unknown_ns.saturating_sub(before.unknown_ns);
@@ -130,22 +131,6 @@ impl PressureMeter {
         let online = states.find(|(state, _)| *state == "online").map(|&(_, cpus)| cpus);
         let before = std::mem::replace(&mut self.cpus, online);
         online.map(|online| online.max(before.unwrap_or(0)))
-    }
-
-    fn advance_lost(&mut self, lost: &LostTime, before: &Counters, interval: &mut Interval) {
-        let key = (lost.victim.namespace.as_str().into(), lost.victim.pod.as_str().into());
-        let last = before.lost.get(&key);
-        let now: BTreeMap<Holder, u64> =
-            lost.by.iter().map(|(culprit, ns)| (Holder::of(culprit), *ns)).collect();
-        for (holder, &ns) in &now {
-            let known = last.and_then(|last| last.get(holder).copied());
-            let gained_ns = ns.saturating_sub(known.unwrap_or(0));
-            match interval.pods.get_mut(&key) {
-                Some(pod) => pod.add_lost(holder, gained_ns, known.is_some()),
-                None => interval.unknown_ns += gained_ns,
-            }
-        }
-        self.counters.lost.insert(key, now);
     }
 
     fn advance_departed(&mut self, before: &Counters) {
@@ -261,18 +246,6 @@ impl Counted {
             self_ns: self.self_ns.saturating_sub(last.self_ns),
             unattributed_ns: self.unattributed_ns.saturating_sub(last.unattributed_ns),
             long: [0, 1].map(|at| self.long[at].saturating_sub(last.long[at])),
-        }
-    }
-}
-
-impl Holder {
-    fn of(culprit: &Culprit) -> Self {
-        match culprit {
-            Culprit::Pod(pod) => {
-                Self::Pod((pod.namespace.as_str().into(), pod.pod.as_str().into()))
-            }
-            Culprit::System => Self::System,
-            Culprit::Unattributed => Self::Unattributed,
         }
     }
 }

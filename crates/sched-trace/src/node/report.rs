@@ -20,8 +20,8 @@ pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
             .iter()
             .filter_map(|&(pair, wait_ns)| interference(pair, wait_ns, owners))
             .collect(),
-        lost: lost(found, owners),
-        // Measured by the caller, which knows the times of the polls.
+        // Added by the caller, which knows the times of the polls.
+        lost: Vec::new(),
         pressure: Vec::new(),
         trace: Some(TraceRow {
             mode: found.mode,
@@ -62,22 +62,19 @@ fn interference(
     })
 }
 
-/// Nothing while the program runs in bursts: then nothing is added.
-fn lost(found: &WaitReport, owners: &NodeOwners) -> Vec<LostTime> {
-    if found.mode != TraceMode::Continuous {
-        return Vec::new();
-    }
+/// Lost time since the last poll, by victim.
+pub(crate) fn lost(found: &WaitReport, owners: &NodeOwners) -> Vec<LostTime> {
     found.lost.iter().filter_map(|traced| lost_time(traced, owners)).collect()
 }
 
 fn lost_time(traced: &TracedLoss, owners: &NodeOwners) -> Option<LostTime> {
-    let by = traced.by.iter().filter_map(|&(to, ns)| {
-        let culprit = match to {
+    let by = traced.by.iter().filter_map(|part| {
+        let culprit = match part.to {
             LostTo::Pod(pod) => Culprit::Pod(Arc::clone(owners.name(pod)?)),
             LostTo::System => Culprit::System,
             LostTo::Unattributed => Culprit::Unattributed,
         };
-        Some((culprit, ns))
+        Some((culprit, part.ns))
     });
     Some(LostTime {
         victim: Arc::clone(owners.identity(traced.victim)?),
@@ -107,6 +104,7 @@ fn feature(mode: TraceMode) -> FeatureState {
 mod tests {
     use std::time::Instant;
 
+    use crate::waits::LostPart;
     use cgroup_tree::PathIndex;
     use snapshot::{ContainerIdentity, ContainerRow, NodeSnapshot};
 
@@ -165,21 +163,21 @@ mod tests {
             vec![ContainerRow { identity: identity("shop", "cart"), ..ContainerRow::default() }];
         let snapshot = NodeSnapshot { containers: cart_only, ..NodeSnapshot::default() };
         owners.refresh(&snapshot, Instant::now());
-        let by = vec![
+        let part = |(to, ns)| LostPart { to, ns, late_ns: 0 };
+        let by = [
             (LostTo::Pod(encode), 30),
             (LostTo::Pod(PodId(99)), 7),
             (LostTo::System, 20),
             (LostTo::Unattributed, 10),
         ];
+        let by = by.map(part).to_vec();
         let loss = |victim| TracedLoss { victim, by: by.clone(), wakeups: 5, late_wakeups: 2 };
-        let mut found = WaitReport { lost: vec![loss(cart), loss(encode)], ..WaitReport::empty() };
-        let published = waits(&found, &owners).lost;
-        let [lost] = &published[..] else { panic!("{published:?}") };
-        assert_eq!((&*lost.victim.pod, lost.wakeups, lost.late_wakeups), ("cart", 5, 2));
-        let by: Vec<_> = lost.by.iter().map(|(culprit, ns)| (named(culprit), *ns)).collect();
+        let found = WaitReport { lost: vec![loss(cart), loss(encode)], ..WaitReport::empty() };
+        let published = lost(&found, &owners);
+        let [row] = &published[..] else { panic!("{published:?}") };
+        assert_eq!((&*row.victim.pod, row.wakeups, row.late_wakeups), ("cart", 5, 2));
+        let by: Vec<_> = row.by.iter().map(|(culprit, ns)| (named(culprit), *ns)).collect();
         assert_eq!(by, [("encode", 30), ("system", 20), ("unattributed", 10)]);
-        found.mode = TraceMode::Bursts { one_of: 3 };
-        assert!(waits(&found, &owners).lost.is_empty());
         for _ in 0..10 {
             owners.refresh(&snapshot, Instant::now());
         }

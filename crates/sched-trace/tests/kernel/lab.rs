@@ -18,6 +18,8 @@ use sched_trace::{
 use snapshot::{ContainerWaits, Histogram, SmtShares};
 use testkit::{Cgroup, OwnedCgroup, READY, Running, Workload, load, turn};
 
+use crate::lost::Lost;
+
 /// For how long the spinners spin.
 pub(crate) const SPAN: Duration = Duration::from_secs(3);
 /// A stopped process is stopped when it has left its throttled run queue, a period later; beyond
@@ -77,6 +79,8 @@ pub(crate) struct Lab {
     trace: Option<SchedTrace>,
     is_shared: bool,
     known: Known,
+    /// Lost time of each pod since the start of the lab.
+    lost: HashMap<PodId, Lost>,
     /// The pods' parent, removed with them.
     root: OwnedCgroup,
     next_id: u64,
@@ -136,6 +140,7 @@ impl Lab {
             trace: Some(trace),
             is_shared,
             known: Known::default(),
+            lost: HashMap::new(),
             root,
             next_id: number * 1000,
             _turn: turn,
@@ -185,7 +190,17 @@ impl Lab {
     }
 
     pub(crate) fn poll_at(&mut self, now: Instant, delays: &[RunDelay]) -> &WaitReport {
-        self.trace.as_mut().expect("it is there until the drop").poll(now, &mut self.known, delays)
+        let trace = self.trace.as_mut().expect("it is there until the drop");
+        let report = trace.poll(now, &mut self.known, delays);
+        for row in &report.lost {
+            self.lost.entry(row.victim).or_default().add(row);
+        }
+        report
+    }
+
+    /// Time that a pod has lost by the last poll.
+    pub(crate) fn lost(&self, victim: PodId) -> Lost {
+        self.lost.get(&victim).cloned().unwrap_or_default()
     }
 
     /// All that was counted until now, found and true.

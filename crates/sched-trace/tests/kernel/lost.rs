@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sched_trace::{LostTo, PodId};
+use sched_trace::{LostTo, PodId, TracedLoss};
 
 use crate::accuracy::{PERIOD_USEC, assert_near};
 use crate::lab::{Container, Lab, Measured, Pod, SPAN, Spinner, TIMEOUT, last_cpu};
@@ -14,22 +14,17 @@ use crate::workload::burst;
 
 /// Lost time of one pod.
 #[derive(Debug, Clone, Default)]
-struct Lost {
+pub(crate) struct Lost {
     by: BTreeMap<LostTo, u64>,
     wakeups: u64,
     late_wakeups: u64,
 }
 
 impl Lost {
-    /// As of the last poll.
-    fn of(lab: &mut Lab, victim: PodId) -> Self {
-        let rows = &lab.trace().report().lost;
-        let found = rows.iter().find(|lost| lost.victim == victim);
-        found.map_or_else(Self::default, |lost| Self {
-            by: lost.by.iter().copied().collect(),
-            wakeups: lost.wakeups,
-            late_wakeups: lost.late_wakeups,
-        })
+    pub(crate) fn add(&mut self, row: &TracedLoss) {
+        row.by.iter().for_each(|part| *self.by.entry(part.to).or_default() += part.ns);
+        self.wakeups += row.wakeups;
+        self.late_wakeups += row.late_wakeups;
     }
 
     fn to(&self, culprit: LostTo) -> u64 {
@@ -41,7 +36,7 @@ impl Lost {
         pods.map(|(_, ns)| ns).sum()
     }
 
-    fn sum(&self) -> u64 {
+    pub(crate) fn sum(&self) -> u64 {
         self.by.values().sum()
     }
 
@@ -62,10 +57,10 @@ fn measure<const N: usize>(
 ) -> (Lost, [Measured; N]) {
     let mut before = Lost::default();
     let measured = lab.measure_with(containers, |lab| {
-        before = Lost::of(lab, victim);
+        before = lab.lost(victim);
         sleep(SPAN);
     });
-    let lost = Lost::of(lab, victim).since(&before);
+    let lost = lab.lost(victim).since(&before);
     println!("{lost:?} {measured:?}");
     (lost, measured)
 }
@@ -265,7 +260,7 @@ impl Open {
         let mut found = None;
         let mut before = Lost::default();
         lab.measure_with([victim, rival], |lab| {
-            before = Lost::of(lab, pod.id);
+            before = lab.lost(pod.id);
             let waited = waited_ns(lab, victim);
             let (delay_ns, ran_ns) = (victim.delay_ns(), rival.run_ns());
             sleep(SPAN);
@@ -274,7 +269,7 @@ impl Open {
             lab.poll(&[]);
             lab.poll(&[]);
             let rival_ran_ns = [ran_before, rival.run_ns() - ran_ns];
-            let in_progress = Lost::of(lab, pod.id).since(&before);
+            let in_progress = lab.lost(pod.id).since(&before);
             let waited_ns = waited_ns(lab, victim) - waited;
             let in_the_end = Lost::default();
             let rival_ran_in_the_end_ns = ran_ns;
@@ -289,7 +284,7 @@ impl Open {
         });
         let found = found.expect("it was measured");
         Self {
-            in_the_end: Lost::of(lab, pod.id).since(&before),
+            in_the_end: lab.lost(pod.id).since(&before),
             rival_ran_in_the_end_ns: rival.run_ns() - found.rival_ran_in_the_end_ns,
             ..found
         }
@@ -318,7 +313,7 @@ fn kernel_wakeups_are_counted_and_preemptions_are_not() {
     service.burst(cpu, &[burst(500, 5_000)]);
     pods[1].cgroup.set_weight(1_000);
     let mut before = None;
-    let of_both = |lab: &mut Lab| [0, 1].map(|i| Lost::of(lab, pods[i].id));
+    let of_both = |lab: &mut Lab| [0, 1].map(|i| lab.lost(pods[i].id));
     let slept_before = service.voluntary_switches();
     let slept = || service.voluntary_switches() - slept_before;
     let [_, measured] = lab.measure_with([&spinner, &service], |lab| {

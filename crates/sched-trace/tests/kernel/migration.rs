@@ -53,10 +53,8 @@ impl Moved {
         traced.expect("it has waited").waits.unattributed_ns
     }
 
-    fn lost_ns(&self, lab: &mut Lab) -> u64 {
-        let rows = &lab.trace().report().lost;
-        let found = rows.iter().find(|lost| lost.victim == self.pods[0].id);
-        found.map_or(0, |lost| lost.by.iter().map(|(_, ns)| ns).sum())
+    fn lost_ns(&self, lab: &Lab) -> u64 {
+        lab.lost(self.pods[0].id).sum()
     }
 }
 
@@ -66,11 +64,11 @@ fn kernel_waits_before_a_migration_keep_their_cause() {
     let moved = Moved::new(&mut lab);
     moved.measure(&mut lab, || sleep(Duration::from_millis(300)));
     let (delay_ns, before_ns) = (moved.victim.delay_ns(), moved.settle(&mut lab, 0));
-    let lost_ns = moved.lost_ns(&mut lab);
+    let lost_ns = moved.lost_ns(&lab);
     let measured = moved.measure(&mut lab, || moved.move_around());
     let gained_ns = moved.victim.delay_ns() - delay_ns;
     let unattributed_ns = moved.settle(&mut lab, gained_ns) - before_ns;
-    let lost_ns = moved.lost_ns(&mut lab) - lost_ns;
+    let lost_ns = moved.lost_ns(&lab) - lost_ns;
     println!("{measured:?}, unattributed {unattributed_ns}, lost {lost_ns}");
     assert!(measured.delay_ns * 10 > measured.run_ns, "it hardly waited");
     assert!(unattributed_ns * 20 <= measured.delay_ns, "{unattributed_ns} unattributed");

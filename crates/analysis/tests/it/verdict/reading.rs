@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use analysis::verdict::{PodSecond, Second, SnapshotReader, Verdicts};
 use snapshot::{
     ContainerIdentity, ContainerRow, ContainerWaits, Culprit, Losses, LostTime, NodeSnapshot,
-    NodeWaits, TraceMode, TraceRow,
+    NodeWaits, PollLosses, TraceMode, TraceRow,
 };
 
 use super::scene::{identity, lines};
@@ -38,21 +38,26 @@ pub(crate) fn container(pod: &str, used_ms: u64, self_ms: u64) -> ContainerRow {
 fn node(start: Instant, second: u64) -> NodeSnapshot {
     let lost = |victim: &str, by: &[(&str, u64)]| LostTime {
         victim: identity(victim),
-        by: by.iter().map(|(pod, ms)| (Culprit::Pod(identity(pod)), ms * second * MS)).collect(),
-        wakeups: 50 * second,
-        late_wakeups: 20 * second,
+        by: by.iter().map(|(pod, ms)| (Culprit::Pod(identity(pod)), ms * MS)).collect(),
+        wakeups: 50,
+        late_wakeups: 20,
+    };
+    let victims = vec![
+        lost("shop/checkout", &[("batch/report", 248), ("shop/cart", 20)]),
+        LostTime {
+            wakeups: 0,
+            late_wakeups: 0,
+            ..lost("batch/report", &[("shop/checkout", 60), ("shop/cart", 60)])
+        },
+    ];
+    let poll = |second| PollLosses {
+        polled_at: start + Duration::from_secs(second),
+        victims: victims.clone(),
     };
     let losses = Losses::default();
     let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
     let waits = NodeWaits {
-        lost: vec![
-            lost("shop/checkout", &[("batch/report", 248), ("shop/cart", 20)]),
-            LostTime {
-                wakeups: 0,
-                late_wakeups: 0,
-                ..lost("batch/report", &[("shop/checkout", 60), ("shop/cart", 60)])
-            },
-        ],
+        lost: (second.saturating_sub(9)..=second).map(|second| Arc::new(poll(second))).collect(),
         trace: Some(trace),
         ..NodeWaits::default()
     };
@@ -105,7 +110,8 @@ fn a_second_waits_for_the_next_poll_of_the_trace() {
     let second = reader.read(&node(start, 3), |_| false).unwrap();
     assert_eq!(second.seconds, 2.0);
     let checkout = pod(&second, "checkout");
-    assert!((checkout.lost[0].1 - 0.496).abs() < 1e-9, "{checkout:?}");
+    assert!((checkout.lost[0].1 - 0.496).abs() < 1e-9, "both polls: {checkout:?}");
+    assert_eq!((checkout.lost.len(), checkout.wakeups), (2, 100));
     // A trace that is silent does not stop the verdicts.
     let waits = Arc::clone(&node(start, 3).waits);
     let silent = |second| NodeSnapshot { waits: Arc::clone(&waits), ..node(start, second) };

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use analysis::verdict::{SnapshotReader, Verdicts};
 use api::Verdict;
 use snapshot::{
-    ContainerRow, ContainerWaits, Culprit, Losses, LostTime, NodeSnapshot, NodeWaits, SmtShares,
-    TraceMode, TraceRow,
+    ContainerRow, ContainerWaits, Culprit, Losses, LostTime, NodeSnapshot, NodeWaits, PollLosses,
+    SmtShares, TraceMode, TraceRow,
 };
 
 use super::reading::{MS, container};
@@ -115,17 +115,18 @@ impl Recorded {
             })),
             ..container(name, used * second, 0)
         };
-        let by =
-            |&(name, ms): &(&str, u64)| -> (Culprit, u64) { (culprit(name), ms * second * MS) };
+        let by = |&(name, ms): &(&str, u64)| -> (Culprit, u64) { (culprit(name), ms * MS) };
         let lost = LostTime {
             victim: identity(SERVICE),
             by: self.lost.iter().map(by).collect(),
-            wakeups: 50 * second,
+            wakeups: 50,
             late_wakeups: 0,
         };
+        let polled_at = start + Duration::from_secs(second);
+        let lost = vec![Arc::new(PollLosses { polled_at, victims: vec![lost] })];
         let losses = Losses::default();
         let trace = TraceRow { mode: TraceMode::Continuous, run_ns: 0, switches: 0, losses };
-        let waits = NodeWaits { lost: vec![lost], trace: Some(trace), ..NodeWaits::default() };
+        let waits = NodeWaits { lost, trace: Some(trace), ..NodeWaits::default() };
         let cpus = 1 + usize::from(self.used.iter().any(|(_, _, smt)| *smt > 0));
         let mut snapshot = NodeSnapshot {
             read_at: Some(start + Duration::from_secs(second)),

@@ -12,7 +12,7 @@
 //! Lost time may be counted late, so a block of some seconds begins with time of the block before:
 //! [`LATE`] on each CPU, which is taken off. The waits in containers under a limit count when they
 //! end, at any lateness. A pod with such a container is left out of a block in which a wait of more
-//! than 100 ms ended, and a series that is new is left out until its second reading.
+//! than 100 ms ended, and so is what waited for its cgroups to be identified.
 //!
 //! Numbers of threads are in no bound: the agent reads them every ten seconds, and threads that
 //! began and ended since then are in none of them. Waits inside a pod are not in the lower bound
@@ -23,7 +23,8 @@ use std::sync::Arc;
 
 use snapshot::{CpusetRow, PressureScope};
 
-use super::interval::{Holder, Interval, PodKey, PodWaits, Scoped};
+use super::interval::{Interval, PodKey, PodWaits, Scoped};
+use crate::waits::LostTo;
 
 /// Number of intervals of a block.
 const INTERVALS: usize = 10;
@@ -46,7 +47,7 @@ struct PodBlock {
     scoped: Scoped,
     /// Effective cpuset of all its containers in all intervals.
     cpuset: Option<Arc<CpusetRow>>,
-    lost: BTreeMap<Holder, u64>,
+    lost: BTreeMap<LostTo, u64>,
     is_late: bool,
 }
 
@@ -100,19 +101,18 @@ impl PodBlock {
         self.is_late |= pod.is_late;
         self.cpuset.take_if(|cpuset| pod.cpuset() != Some(cpuset));
         for (holder, ns) in &pod.lost {
-            *self.lost.entry(holder.clone()).or_default() += ns;
+            *self.lost.entry(*holder).or_default() += ns;
         }
     }
 }
 
 /// Shortest union of these pods' waits, if all of them ran on the same `cpus` CPUs.
 fn least_ns(pods: &[&PodBlock], cpus: u32) -> u64 {
-    let mut by_holder: BTreeMap<&Holder, u64> = BTreeMap::new();
+    let mut by_holder: BTreeMap<LostTo, u64> = BTreeMap::new();
     let mut most_ns = 0;
     for pod in pods {
         most_ns = most_ns.max(pod.lost.values().sum());
-        for (holder, &ns) in pod.lost.iter().filter(|(holder, _)| **holder != Holder::Unattributed)
-        {
+        for (&holder, &ns) in pod.lost.iter().filter(|(to, _)| **to != LostTo::Unattributed) {
             let most = by_holder.entry(holder).or_default();
             *most = ns.max(*most);
         }

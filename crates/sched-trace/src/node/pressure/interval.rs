@@ -11,18 +11,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use snapshot::{ContainerRow, CpusetRow, PressureScope};
+use snapshot::{ContainerRow, CpusetRow, PodIdentity, PressureScope};
+
+use crate::waits::{LostTo, TracedLoss};
 
 /// Namespace and name of a pod.
 pub(super) type PodKey = (Box<str>, Box<str>);
-
-/// Holder of the CPU while a pod lost time.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Holder {
-    Pod(PodKey),
-    System,
-    Unattributed,
-}
 
 /// Waits between two polls.
 #[derive(Debug, Default)]
@@ -43,9 +37,9 @@ pub(super) struct PodWaits {
     pub(super) scoped: Scoped,
     /// Effective cpuset of each live container.
     pub(super) cpusets: Vec<Option<Arc<CpusetRow>>>,
-    /// Lost time of series that had a value before.
-    pub(super) lost: BTreeMap<Holder, u64>,
-    /// Lost time, new series included.
+    /// Lost time by holder, without what may be of earlier intervals.
+    pub(super) lost: BTreeMap<LostTo, u64>,
+    /// Lost time, with that.
     lost_ns: u64,
     /// Thread time of waits for others.
     pub(super) others_ns: u64,
@@ -104,6 +98,15 @@ impl Interval {
             .or_insert_with(|| PodWaits { scoped: Scoped::of(row), ..PodWaits::default() })
     }
 
+    /// Adds lost time. Of a pod without containers it may be any pod's.
+    pub(super) fn add_lost(&mut self, victim: &PodIdentity, lost: &TracedLoss) {
+        let key = (victim.namespace.as_str().into(), victim.pod.as_str().into());
+        match self.pods.get_mut(&key) {
+            Some(pod) => pod.add_lost(lost),
+            None => self.unknown_ns += lost.by.iter().map(|part| part.ns).sum::<u64>(),
+        }
+    }
+
     /// Whether a container of the scope is live.
     pub(super) fn has_live(&self, scope: PressureScope) -> bool {
         self.pods_of(scope).any(|pod| !pod.cpusets.is_empty())
@@ -127,11 +130,12 @@ impl Interval {
 }
 
 impl PodWaits {
-    /// Adds lost time. `is_current`: all of it was lost since the last reading.
-    pub(super) fn add_lost(&mut self, holder: &Holder, ns: u64, is_current: bool) {
-        self.lost_ns += ns;
-        if is_current && ns > 0 {
-            *self.lost.entry(holder.clone()).or_default() += ns;
+    fn add_lost(&mut self, lost: &TracedLoss) {
+        for part in &lost.by {
+            self.lost_ns += part.ns;
+            if part.ns > part.late_ns {
+                *self.lost.entry(part.to).or_default() += part.ns - part.late_ns;
+            }
         }
     }
 

@@ -4,9 +4,10 @@ mod model;
 
 use std::time::Duration;
 
-use snapshot::{CgroupRow, ContainerIdentity, CpusetRow, Losses, PodIdentity, Threads, TraceRow};
+use snapshot::{CgroupRow, ContainerIdentity, CpusetRow, Losses, Threads, TraceRow};
 
 use super::*;
+use crate::waits::{LostPart, LostTo, PodId};
 
 const MS: u64 = 1_000_000;
 
@@ -18,6 +19,8 @@ struct Node {
     mode: TraceMode,
     snapshot: NodeSnapshot,
     waits: NodeWaits,
+    /// Lost time since the last poll, by the name of the victim.
+    lost: BTreeMap<String, Vec<LostPart>>,
 }
 
 impl Node {
@@ -28,7 +31,8 @@ impl Node {
         snapshot.containers = pods.iter().map(|(name, class)| row(name, class)).collect();
         let mode = TraceMode::Continuous;
         let (meter, start) = (PressureMeter::default(), Instant::now());
-        Self { meter, start, second: 0, mode, snapshot, waits: NodeWaits::default() }
+        let (waits, lost) = (NodeWaits::default(), BTreeMap::new());
+        Self { meter, start, second: 0, mode, snapshot, waits, lost }
     }
 
     /// Adds milliseconds to a container's counters.
@@ -38,22 +42,19 @@ impl Node {
 
     /// Adds milliseconds of time that a pod lost; an empty name stands for the system.
     fn lose(&mut self, victim: &str, holder: &str, ms: u64) {
-        let holder =
-            if holder.is_empty() { Culprit::System } else { Culprit::Pod(identity(holder)) };
-        self.lose_to(victim, &holder, ms);
+        let holder = match holder.bytes().next() {
+            Some(name) => LostTo::Pod(PodId(name.into())),
+            None => LostTo::System,
+        };
+        self.lose_to(victim, holder, ms);
     }
 
-    fn lose_to(&mut self, victim: &str, holder: &Culprit, ms: u64) {
-        let lost = &mut self.waits.lost;
-        let at = lost.iter().position(|lost| lost.victim.pod == victim).unwrap_or_else(|| {
-            let victim = identity(victim);
-            lost.push(LostTime { victim, by: Vec::new(), wakeups: 0, late_wakeups: 0 });
-            lost.len() - 1
+    fn lose_to(&mut self, victim: &str, to: LostTo, ms: u64) {
+        self.lost.entry(victim.to_owned()).or_default().push(LostPart {
+            to,
+            ns: ms * MS,
+            late_ns: 0,
         });
-        match lost[at].by.iter_mut().find(|(other, _)| other == holder) {
-            Some((_, ns)) => *ns += ms * MS,
-            None => lost[at].by.push((holder.clone(), ms * MS)),
-        }
     }
 
     fn pin(&mut self, pod: &str, cpus: &str, count: u32) {
@@ -68,7 +69,12 @@ impl Node {
         self.waits.trace.get_or_insert(trace).mode = self.mode;
         self.second += 1;
         let now = self.start + Duration::from_secs(self.second);
-        self.meter.read(now, &self.waits, &self.snapshot)
+        let lost = std::mem::take(&mut self.lost).into_iter().map(|(victim, by)| {
+            (identity(&victim), TracedLoss { victim: PodId(0), by, wakeups: 0, late_wakeups: 0 })
+        });
+        let lost: Vec<_> = lost.collect();
+        let lost = lost.iter().map(|(victim, lost)| (victim, lost));
+        self.meter.read(now, &self.waits, lost, &self.snapshot)
     }
 
     /// Shares of the second that ends now, in thousandths.
@@ -85,8 +91,8 @@ impl Node {
     }
 }
 
-fn identity(pod: &str) -> Arc<PodIdentity> {
-    Arc::new(PodIdentity::new("n".into(), pod.into()))
+fn identity(pod: &str) -> PodIdentity {
+    PodIdentity::new("n".into(), pod.into())
 }
 
 fn row(name: &str, qos_class: &str) -> ContainerRow {
@@ -126,7 +132,7 @@ fn a_wait_that_has_not_ended_and_one_without_a_cause_are_in_the_upper_bound() {
         if second == 20 {
             node.wait("a", |waits| waits.neighbor_ns += 5000 * MS);
         }
-        node.lose_to("a", &Culprit::Unattributed, 1000);
+        node.lose_to("a", LostTo::Unattributed, 1000);
         assert_eq!(node.shares(PressureScope::Node).1, 1000, "second {second}");
     }
     assert_eq!(node.totals(PressureScope::Node).1, 20_000);
@@ -201,8 +207,8 @@ fn lost_time_without_a_holder_counts_for_its_pod_only() {
     let mut node = Node::new(1, &[("a", "Burstable"), ("b", "Burstable")]);
     let mut second = |ms| {
         node.lose("a", "", ms);
-        node.lose_to("a", &Culprit::Unattributed, ms);
-        node.lose_to("b", &Culprit::Unattributed, ms);
+        node.lose_to("a", LostTo::Unattributed, ms);
+        node.lose_to("b", LostTo::Unattributed, ms);
         node.poll();
     };
     second(0);
@@ -211,10 +217,11 @@ fn lost_time_without_a_holder_counts_for_its_pod_only() {
 }
 
 #[test]
-fn a_new_series_is_no_lower_bound_at_first() {
+fn lost_time_that_may_be_older_is_no_lower_bound() {
     let mut node = Node::new(1, &[("a", "Burstable")]);
     node.poll();
     node.lose("a", "", 900);
+    node.lost.get_mut("a").unwrap()[0].late_ns = 900 * MS;
     assert_eq!(node.shares(PressureScope::Node), (0, 900));
     node.lose("a", "", 350);
     assert_eq!(node.shares(PressureScope::Node), (100, 350));
