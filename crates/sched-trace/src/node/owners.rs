@@ -21,10 +21,12 @@ pub(crate) struct NodeOwners {
     now: Instant,
     poll: u64,
     next_id: u64,
-    containers: HashMap<Box<str>, Seen<ContainerId>>,
+    /// By the labels of the container's series.
+    containers: HashMap<Box<str>, Seen<(ContainerId, PodId)>>,
     container_labels: HashMap<ContainerId, Box<str>>,
-    pods: HashMap<(String, String), Seen<PodId>>,
-    identities: HashMap<PodId, Arc<PodIdentity>>,
+    /// By namespace and name.
+    pods: HashMap<(String, String), PodId>,
+    identities: HashMap<PodId, Seen<Arc<PodIdentity>>>,
     /// Pods that are gone, and the last poll that saw them.
     gone: HashMap<PodId, Seen<Arc<PodIdentity>>>,
     cgroups: HashMap<u64, Seen<Owner>>,
@@ -97,53 +99,55 @@ impl NodeOwners {
 
     fn forget(&mut self) {
         let now = self.poll;
-        let before = self.containers.len() + self.pods.len();
         self.cgroups.retain(|_, cgroup| cgroup.poll + KEPT_POLLS >= now);
-        self.containers.retain(|_, container| container.poll == now);
-        self.pods.retain(|_, pod| pod.poll == now);
-        if self.containers.len() + self.pods.len() < before {
-            self.left = now;
-        }
         let Self { containers, pods, container_labels, identities, gone, .. } = self;
-        container_labels.retain(|_, labels| containers.contains_key(labels));
         gone.retain(|_, pod| pod.poll + KEPT_POLLS >= now);
-        let is_there =
-            |pod: &PodIdentity| pods.contains_key(&(pod.namespace.clone(), pod.pod.clone()));
-        for (pod, identity) in identities.extract_if(|_, pod| !is_there(pod)) {
-            gone.insert(pod, Seen { it: identity, poll: now });
+        let before = containers.len();
+        containers.retain(|_, container| container.poll == now);
+        // A pod leaves with its last container.
+        if containers.len() == before {
+            return;
+        }
+        self.left = now;
+        container_labels.retain(|_, labels| containers.contains_key(labels));
+        pods.retain(|_, pod| identities.get(pod).is_some_and(|pod| pod.poll == now));
+        for (pod, identity) in identities.extract_if(|_, pod| pod.poll != now) {
+            gone.insert(pod, Seen { it: identity.it, poll: now });
         }
     }
 
     fn container(&mut self, identity: &ContainerIdentity) -> (ContainerId, PodId) {
-        let pod = self.pod(&identity.namespace, &identity.pod);
+        let poll = self.poll;
         if let Some(seen) = self.containers.get_mut(&identity.labels) {
-            seen.poll = self.poll;
-            return (seen.it, pod);
+            seen.poll = poll;
+            let (container, pod) = seen.it;
+            if let Some(pod) = self.identities.get_mut(&pod) {
+                pod.poll = poll;
+            }
+            return (container, pod);
         }
+        let pod = self.pod(&identity.namespace, &identity.pod);
         self.next_id += 1;
         let container = ContainerId(self.next_id);
-        self.containers.insert(identity.labels.clone(), Seen { it: container, poll: self.poll });
+        self.containers.insert(identity.labels.clone(), Seen { it: (container, pod), poll });
         self.container_labels.insert(container, identity.labels.clone());
         (container, pod)
     }
 
     fn pod(&mut self, namespace: &str, name: &str) -> PodId {
-        let key = (namespace.to_owned(), name.to_owned());
-        if let Some(seen) = self.pods.get_mut(&key) {
-            seen.poll = self.poll;
-            return seen.it;
-        }
-        self.next_id += 1;
-        let pod = PodId(self.next_id);
-        let identity = PodIdentity::new(namespace.to_owned(), name.to_owned());
-        self.identities.insert(pod, Arc::new(identity));
-        self.pods.insert(key, Seen { it: pod, poll: self.poll });
+        let Self { pods, identities, next_id, poll, .. } = self;
+        let pod = *pods.entry((namespace.to_owned(), name.to_owned())).or_insert_with(|| {
+            *next_id += 1;
+            PodId(*next_id)
+        });
+        let identity = || Arc::new(PodIdentity::new(namespace.to_owned(), name.to_owned()));
+        identities.entry(pod).or_insert_with(|| Seen { it: identity(), poll: *poll }).poll = *poll;
         pod
     }
 
     /// Id of the container whose series has these labels.
     pub(crate) fn container_id(&self, labels: &str) -> Option<ContainerId> {
-        self.containers.get(labels).map(|seen| seen.it)
+        self.containers.get(labels).map(|seen| seen.it.0)
     }
 
     pub(crate) fn is_container(&self, container: ContainerId) -> bool {
@@ -157,12 +161,12 @@ impl NodeOwners {
 
     /// Name of the pod; that of a pod that is gone as long as its cgroups have an owner.
     pub(crate) fn name(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
-        self.identities.get(&pod).or_else(|| self.gone.get(&pod).map(|seen| &seen.it))
+        self.identities.get(&pod).or_else(|| self.gone.get(&pod)).map(|seen| &seen.it)
     }
 
     /// Name of a pod that is not gone.
     pub(crate) fn identity(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
-        self.identities.get(&pod)
+        self.identities.get(&pod).map(|seen| &seen.it)
     }
 
     /// Owner of a cgroup that the sampler does not know: the container above it, else the pod, else
