@@ -2,8 +2,8 @@
 //! clears what it reads.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use snapshot::Histogram;
 
@@ -97,15 +97,15 @@ impl CgroupSample {
         let exact = u64::from(scale == 1);
         self.lost_idle_ns += take(&entry.lost_idle_ns) * exact;
         self.lost_unknown_ns += take(&entry.lost_unknown_ns) * exact;
-        self.wakeups += u64::from(entry.wakeups.swap(0, Relaxed)) * exact;
-        self.late_wakeups += u64::from(entry.late_wakeups.swap(0, Relaxed)) * exact;
+        self.wakeups += take_u32(&entry.wakeups) * exact;
+        self.late_wakeups += take_u32(&entry.late_wakeups) * exact;
         self.latency.sum_ns += take(&entry.latency_ns) * scale;
         self.stalls.sum_ns += take(&entry.stall_ns) * scale;
         for (histogram, counts) in
             [(&mut self.latency, &entry.latencies), (&mut self.stalls, &entry.stalls)]
         {
             for (count, new) in histogram.counts.iter_mut().zip(counts) {
-                *count += u64::from(new.swap(0, Relaxed)) * scale;
+                *count += take_u32(new) * scale;
             }
         }
         entry.cgroup.store(0, Relaxed);
@@ -116,8 +116,23 @@ fn used(key: &AtomicU64) -> Option<u64> {
     Some(key.load(Relaxed)).filter(|&key| key != 0)
 }
 
+/// Reads a counter and clears it. The program does not write to it meanwhile, so that no locked
+/// operation is needed; most counters are 0.
 fn take(counter: &AtomicU64) -> u64 {
-    counter.swap(0, Relaxed)
+    let count = counter.load(Relaxed);
+    if count != 0 {
+        counter.store(0, Relaxed);
+    }
+    count
+}
+
+/// As [`take`].
+fn take_u32(counter: &AtomicU32) -> u64 {
+    let count = counter.load(Relaxed);
+    if count != 0 {
+        counter.store(0, Relaxed);
+    }
+    count.into()
 }
 
 #[cfg(test)]
