@@ -6,6 +6,7 @@ mod snapshots;
 use allocation_counter::measure;
 use metrics::catalogue::{Preset, Selection};
 use metrics::{AgentMetrics, Exposition, Format};
+use snapshot::NodeSnapshot;
 
 const NO_CAP: usize = usize::MAX;
 
@@ -83,9 +84,38 @@ fn compressing_again_costs_no_allocation() {
     let (snapshot, agent) = (snapshots::node(500), snapshots::agent());
     let mut exposition = Exposition::new(NO_CAP);
     exposition.render(&snapshot, &agent, Format::Text);
-    exposition.compressed();
+    let page = exposition.take_page();
+    exposition.compress(&page);
     let counted = measure(|| {
-        std::hint::black_box(exposition.compressed());
+        std::hint::black_box(exposition.compress(&page));
     });
     assert_eq!(counted.count_total, 0);
+}
+
+#[test]
+fn rows_of_a_compressed_page_cost_no_allocation() {
+    let agent = snapshots::agent();
+    agent.advice().set(Vec::new());
+    let counts = [0, 500].map(|containers| {
+        let snapshots = [snapshots::node(containers), changed(snapshots::node(containers))];
+        let mut exposition = Exposition::new(NO_CAP);
+        for _ in 0..2 {
+            for snapshot in &snapshots {
+                exposition.render_compressed(snapshot, &agent, Format::Text);
+            }
+        }
+        measure(|| {
+            std::hint::black_box(exposition.render_compressed(&snapshots[0], &agent, Format::Text));
+        })
+        .count_total
+    });
+    assert_eq!(counts[0], counts[1]);
+}
+
+/// The same node, of which every row has changed.
+fn changed(mut node: NodeSnapshot) -> NodeSnapshot {
+    for row in &mut node.containers {
+        row.user_ns = row.user_ns.map(|ns| ns + 1);
+    }
+    node
 }

@@ -111,8 +111,7 @@ fn serve(snapshot: NodeSnapshot, served: Sender<&'static str>) -> SocketAddr {
             let negotiated = Format::from_accept(&request.accept);
             assert_eq!(negotiated, Format::OpenMetrics, "{}", request.accept);
             assert!(accepts_gzip(&request.accept_encoding), "{}", request.accept_encoding);
-            exposition.render(&snapshot, &agent, format);
-            let body = exposition.compressed();
+            let body = exposition.render_compressed(&snapshot, &agent, format);
             let head = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                 format.content_type(),

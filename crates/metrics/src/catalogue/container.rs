@@ -27,7 +27,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
             let who = &*row.identity;
             let labels: [&str; 6] =
                 [&who.uid, &who.container_id, &who.image, &who.qos_class, &who.cpu_qos, who.cgroup_driver];
-            out.with(labels).count(Some(1));
+            out.with(labels.map(Label::Identity)).count(Some(1));
         }
     }),
     counter(

@@ -33,7 +33,11 @@ pub(crate) use selection::{FamilyId, Step, steps};
 pub use selection::{Selection, UnknownMetric};
 pub(crate) use slowed::SLOWED;
 
-use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
+use std::sync::Arc;
+
+use snapshot::{
+    ContainerIdentity, ContainerRow, InterferenceRow, NodeSnapshot, PodIdentity, PodRow,
+};
 
 use crate::exposition::samples::Samples;
 use crate::{AdviceRow, SlowedRow};
@@ -212,35 +216,36 @@ pub(crate) trait Row {
     fn labels(&self) -> &str;
 }
 
-impl Row for ContainerRow {
-    fn labels(&self) -> &str {
-        &self.identity.labels
-    }
+/// A row of a container or a pod.
+pub(crate) trait NamedRow: Row {
+    /// Type of its identity.
+    type Identity;
+
+    /// The identity that its labels are from.
+    fn identity(&self) -> &Arc<Self::Identity>;
 }
 
-impl Row for AdviceRow {
-    fn labels(&self) -> &str {
-        &self.identity.labels
-    }
+/// Implements both traits for rows of one type of identity.
+macro_rules! named_rows {
+    ($identity:ty: $($row:ty => $field:ident),+) => {$(
+        impl Row for $row {
+            fn labels(&self) -> &str {
+                &self.$field.labels
+            }
+        }
+
+        impl NamedRow for $row {
+            type Identity = $identity;
+
+            fn identity(&self) -> &Arc<$identity> {
+                &self.$field
+            }
+        }
+    )+};
 }
 
-impl Row for PodRow {
-    fn labels(&self) -> &str {
-        &self.identity.labels
-    }
-}
-
-impl Row for SlowedRow {
-    fn labels(&self) -> &str {
-        &self.pod.labels
-    }
-}
-
-impl Row for InterferenceRow {
-    fn labels(&self) -> &str {
-        &self.victim.labels
-    }
-}
+named_rows!(ContainerIdentity: ContainerRow => identity, AdviceRow => identity);
+named_rows!(PodIdentity: PodRow => identity, SlowedRow => pod, InterferenceRow => victim);
 
 impl Row for NodeSnapshot {
     fn labels(&self) -> &str {

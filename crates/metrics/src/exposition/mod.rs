@@ -10,6 +10,7 @@ mod format;
 mod gather;
 mod gzip;
 mod number;
+mod pieces;
 pub(crate) mod samples;
 mod writer;
 
@@ -18,6 +19,7 @@ use std::slice;
 use snapshot::{ContainerRow, InterferenceRow, NodeSnapshot, PodRow};
 
 pub use format::{Format, accepts_gzip};
+pub use gzip::decompress;
 
 use crate::catalogue::{
     ADVICE, CADVISOR, CONTAINER, CatalogueTable, FamilyId, Form, INTERFERENCE, NODE, POD, Preset,
@@ -25,7 +27,8 @@ use crate::catalogue::{
 };
 use crate::{AdviceRow, AgentMetrics, SlowedRow};
 use cap::Cap;
-use gzip::Gzip;
+use gzip::{Deflated, Gzip};
+use pieces::{Pieces, Work};
 use samples::Detail;
 use writer::{PageWriter, write_rows};
 
@@ -41,6 +44,11 @@ pub struct Exposition {
     /// Bytes to reserve for a page whose buffer was taken.
     next_length: usize,
     gzip: Gzip,
+    /// The node's and the agent's part of a compressed page.
+    own: Deflated,
+    pieces: Pieces,
+    end: Deflated,
+    values: Vec<u8>,
 }
 
 /// Rows of a page.
@@ -84,6 +92,10 @@ impl Exposition {
             page: Vec::new(),
             next_length: 0,
             gzip: Gzip::new(),
+            own: Deflated::default(),
+            pieces: Pieces::default(),
+            end: Deflated::default(),
+            values: Vec::new(),
         }
     }
 
@@ -98,6 +110,34 @@ impl Exposition {
         agent: &AgentMetrics,
         format: Format,
     ) -> &[u8] {
+        self.within_cap(snapshot, agent, format, Self::write);
+        &self.page
+    }
+
+    /// Renders the same page as one gzip member at level 1, valid until the next call: only the
+    /// pieces that have changed since the last one.
+    pub fn render_compressed(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        agent: &AgentMetrics,
+        format: Format,
+    ) -> &[u8] {
+        self.within_cap(snapshot, agent, format, Self::update_pieces);
+        self.page.clear();
+        self.finish(format);
+        self.gzip.deflate(&self.page, &mut self.end);
+        let pieces = self.pieces.shown(format);
+        self.gzip.join(std::iter::once(&self.own).chain(pieces).chain([&self.end]))
+    }
+
+    /// Writes a page, and again with fewer families if it exceeds the limit.
+    fn within_cap(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        agent: &AgentMetrics,
+        format: Format,
+        write: fn(&mut Self, &NodeSnapshot, &AgentMetrics, Format, Rows<'_>) -> usize,
+    ) {
         let (advice, slowed) = (agent.advice().rows(), agent.slowed().rows());
         let rows = Rows {
             pods: &snapshot.pods,
@@ -108,14 +148,13 @@ impl Exposition {
         };
         // Above the cap at the last page, this page is probably above it too.
         let is_within = self.cap.taken().is_empty() && {
-            let series = self.write(snapshot, agent, format, rows);
+            let series = write(self, snapshot, agent, format, rows);
             self.cap.admits(series)
         };
         if !is_within {
             self.fit(snapshot, agent, rows);
-            self.write(snapshot, agent, format, rows);
+            write(self, snapshot, agent, format, rows);
         }
-        &self.page
     }
 
     /// Renders the page with cAdvisor's names, valid until the next call; drops families like
@@ -155,11 +194,6 @@ impl Exposition {
         page
     }
 
-    /// Compresses the page rendered last as one gzip member at level 1, valid until the next call.
-    pub fn compressed(&mut self) -> &[u8] {
-        self.gzip.compress(&self.page)
-    }
-
     /// Compresses a page as one gzip member at level 1, valid until the next call.
     pub fn compress(&mut self, page: &[u8]) -> &[u8] {
         self.gzip.compress(page)
@@ -175,11 +209,9 @@ impl Exposition {
     ) -> usize {
         self.page.clear();
         self.page.reserve(self.next_length);
-        let (page, traced) = (&mut self.page, is_traced(snapshot));
-        let mut writer = PageWriter { page, format, traced, series: 0, limit: usize::MAX };
-        gather::write(&mut writer, agent, self.shown.of(CatalogueTable::Agent));
-        writer.families(NODE, self.shown.of(CatalogueTable::Node), slice::from_ref(snapshot));
-        writer.limit = self.cap.max_series();
+        let series = self.write_own(snapshot, agent, format);
+        let (page, traced, limit) = (&mut self.page, is_traced(snapshot), self.cap.max_series());
+        let mut writer = PageWriter { page, format, traced, series, limit };
         writer.families(POD, self.shown.of(CatalogueTable::Pod), rows.pods);
         writer.families(CONTAINER, self.shown.of(CatalogueTable::Container), rows.containers);
         writer.families(
@@ -192,6 +224,42 @@ impl Exposition {
         let series = writer.series;
         self.finish(format);
         series
+    }
+
+    /// Appends the families of the agent and of the node; returns their number of series.
+    fn write_own(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        agent: &AgentMetrics,
+        format: Format,
+    ) -> usize {
+        let (page, traced) = (&mut self.page, is_traced(snapshot));
+        let mut writer = PageWriter { page, format, traced, series: 0, limit: usize::MAX };
+        gather::write(&mut writer, agent, self.shown.of(CatalogueTable::Agent));
+        writer.families(NODE, self.shown.of(CatalogueTable::Node), slice::from_ref(snapshot));
+        writer.series
+    }
+
+    /// Brings the pieces up to date with a page; returns its number of series.
+    fn update_pieces(
+        &mut self,
+        snapshot: &NodeSnapshot,
+        agent: &AgentMetrics,
+        format: Format,
+        rows: Rows<'_>,
+    ) -> usize {
+        self.page.clear();
+        let series = self.write_own(snapshot, agent, format);
+        self.gzip.deflate(&self.page, &mut self.own);
+        let mut work = Work {
+            shown: &self.shown,
+            traced: is_traced(snapshot),
+            format,
+            text: &mut self.page,
+            values: &mut self.values,
+            gzip: &mut self.gzip,
+        };
+        series + self.pieces.update(rows, &mut work)
     }
 
     fn finish(&mut self, format: Format) {

@@ -10,6 +10,8 @@ use crate::catalogue::{Descriptor, Form};
 #[derive(Debug)]
 pub(crate) struct Samples<'a> {
     page: &'a mut Vec<u8>,
+    /// Whether the page consists of the values themselves: see [`tag`].
+    only_values: bool,
     descriptor: &'static Descriptor,
     /// The row's labels, escaped, without braces.
     row_labels: &'a str,
@@ -35,6 +37,8 @@ impl Detail {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Label<'v> {
     Text(&'v str),
+    /// A text of the row's identity: the same as long as the row has the same one.
+    Identity(&'v str),
     /// Path of a cgroup below the mount, which is written with a leading slash.
     Cgroup(&'v str),
     Id(u32),
@@ -103,7 +107,16 @@ impl<'a> Samples<'a> {
         descriptor: &'static Descriptor,
         detail: Detail,
     ) -> Self {
-        Self { page, descriptor, row_labels: "", detail, series: 0 }
+        Self { page, only_values: false, descriptor, row_labels: "", detail, series: 0 }
+    }
+
+    /// Receives the values themselves, not their text: several times faster.
+    pub(super) fn of_values(
+        values: &'a mut Vec<u8>,
+        descriptor: &'static Descriptor,
+        detail: Detail,
+    ) -> Self {
+        Self { only_values: true, ..Self::new(values, descriptor, detail) }
     }
 
     /// Whether the family has all its series on this page.
@@ -119,6 +132,11 @@ impl<'a> Samples<'a> {
     /// Continues with the next row, whose labels are escaped and without braces.
     pub(crate) fn set_row(&mut self, row_labels: &'a str) {
         self.row_labels = row_labels;
+    }
+
+    /// Continues with the next row of values.
+    pub(super) fn next_row(&mut self) {
+        self.page.push(tag::ROW);
     }
 
     pub(crate) fn series(&self) -> usize {
@@ -168,6 +186,14 @@ impl<'a> Samples<'a> {
         count: u64,
         sum: f64,
     ) {
+        if self.only_values {
+            for (_, cumulative) in buckets {
+                self.value(cumulative);
+            }
+            self.value(count);
+            self.value(sum.to_bits());
+            return;
+        }
         let start = self.page.len();
         self.name("_bucket");
         self.page.push(b'{');
@@ -231,7 +257,7 @@ impl<'a> Samples<'a> {
             self.page.push(b'/');
         }
         match value {
-            Label::Text(text) | Label::Cgroup(text) => {
+            Label::Text(text) | Label::Identity(text) | Label::Cgroup(text) => {
                 escape(text, |piece| self.page.extend_from_slice(piece.as_bytes()));
             }
             Label::Id(id) => number::integer(self.page, u64::from(id)),
@@ -243,6 +269,64 @@ impl<'a> Samples<'a> {
     fn end_line(&mut self) {
         self.page.push(b'\n');
         self.series += 1;
+    }
+
+    fn value(&mut self, bits: u64) {
+        self.page.push(tag::VALUE);
+        self.page.extend_from_slice(&bits.to_le_bytes());
+    }
+
+    fn label_value(&mut self, value: Label<'_>) {
+        match value {
+            Label::Text(text) | Label::Cgroup(text) => {
+                self.page.push(tag::TEXT);
+                self.page.extend_from_slice(text.as_bytes());
+                // No text contains this byte.
+                self.page.push(0xff);
+            }
+            Label::Id(id) => {
+                self.page.push(tag::ID);
+                self.page.extend_from_slice(&id.to_le_bytes());
+            }
+            Label::Identity(_) => self.page.push(tag::OF_IDENTITY),
+            Label::Absent => self.page.push(tag::NO_LABEL),
+        }
+    }
+}
+
+/// First bytes of the parts of a sequence of values. Each part ends by itself, so that no two
+/// sequences are the same bytes.
+mod tag {
+    /// The next row.
+    pub(super) const ROW: u8 = 0;
+    /// A sample without a value, which has no line.
+    pub(super) const NO_VALUE: u8 = 1;
+    /// Eight bytes: a value, after its labels.
+    pub(super) const VALUE: u8 = 2;
+    /// A label up to the byte 0xff.
+    pub(super) const TEXT: u8 = 3;
+    /// A label of four bytes.
+    pub(super) const ID: u8 = 4;
+    /// A label whose value is in the row's identity.
+    pub(super) const OF_IDENTITY: u8 = 5;
+    /// A label that is left out.
+    pub(super) const NO_LABEL: u8 = 6;
+}
+
+/// A value of a sample.
+trait Value {
+    fn bits(self) -> u64;
+}
+
+impl Value for u64 {
+    fn bits(self) -> u64 {
+        self
+    }
+}
+
+impl Value for f64 {
+    fn bits(self) -> u64 {
+        self.to_bits()
     }
 }
 
@@ -262,7 +346,12 @@ impl<const N: usize> Sample<'_, '_, N> {
         self.write(value, number::float);
     }
 
-    fn write<T>(self, value: Option<T>, write: fn(&mut Vec<u8>, T)) {
+    fn write<T: Value>(self, value: Option<T>, write: fn(&mut Vec<u8>, T)) {
+        if self.samples.only_values {
+            let Some(value) = value else { return self.samples.page.push(tag::NO_VALUE) };
+            self.labels.iter().for_each(|&label| self.samples.label_value(label));
+            return self.samples.value(value.bits());
+        }
         let Some(value) = value else { return };
         self.samples.start_line("", &self.labels);
         write(self.samples.page, value);

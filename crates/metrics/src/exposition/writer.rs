@@ -45,15 +45,7 @@ impl PageWriter<'_> {
 
     pub(super) fn open(&mut self, descriptor: &Descriptor) -> Header {
         let start = self.page.len();
-        let name = match self.format {
-            Format::Text => descriptor.name,
-            Format::OpenMetrics => descriptor.family(),
-        };
-        self.metadata("HELP", name, descriptor.help);
-        self.metadata("TYPE", name, descriptor.kind.as_str());
-        if let (Format::OpenMetrics, Some(unit)) = (self.format, descriptor.unit()) {
-            self.metadata("UNIT", name, unit);
-        }
+        write_header(self.page, self.format, descriptor);
         Header { start, end: self.page.len() }
     }
 
@@ -64,11 +56,23 @@ impl PageWriter<'_> {
             self.page.truncate(header.start);
         }
     }
+}
 
-    fn metadata(&mut self, keyword: &str, name: &str, text: &str) {
+/// Appends a family's metadata.
+pub(super) fn write_header(page: &mut Vec<u8>, format: Format, descriptor: &Descriptor) {
+    let name = match format {
+        Format::Text => descriptor.name,
+        Format::OpenMetrics => descriptor.family(),
+    };
+    let mut metadata = |keyword, text| {
         for piece in ["# ", keyword, " ", name, " ", text, "\n"] {
-            self.page.extend_from_slice(piece.as_bytes());
+            page.extend_from_slice(piece.as_bytes());
         }
+    };
+    metadata("HELP", descriptor.help);
+    metadata("TYPE", descriptor.kind.as_str());
+    if let (Format::OpenMetrics, Some(unit)) = (format, descriptor.unit()) {
+        metadata("UNIT", unit);
     }
 }
 
@@ -85,4 +89,20 @@ pub(super) fn write_rows<R: Row>(
         (metric.read)(row, &mut samples);
     }
     samples.series()
+}
+
+/// Appends everything that the text of [`write_rows`] depends on, except for the rows' identities.
+/// Equal bytes mean equal text.
+pub(super) fn write_values<R: Row>(
+    metric: &'static Metric<R>,
+    detail: Detail,
+    rows: &[R],
+    values: &mut Vec<u8>,
+) {
+    values.extend_from_slice(&[detail.form as u8, u8::from(detail.traced)]);
+    let mut samples = Samples::of_values(values, &metric.descriptor, detail);
+    for row in rows {
+        samples.next_row();
+        (metric.read)(row, &mut samples);
+    }
 }

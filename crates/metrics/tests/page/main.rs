@@ -2,6 +2,7 @@
 //! pages.
 
 mod cap;
+mod compressed;
 mod contents;
 mod golden;
 mod parser;

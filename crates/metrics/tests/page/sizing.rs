@@ -62,7 +62,8 @@ fn size(preset: Preset, pods: usize, traced: bool) -> Size {
     let page = exposition.render(&snapshot, &agent, Format::Text);
     let (plain, lines) = (page.len(), page.split(|&byte| byte == b'\n'));
     let series = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#")).count();
-    Size { series, plain, gzip: exposition.compressed().len() }
+    let gzip = exposition.render_compressed(&snapshot, &agent, Format::Text).len();
+    Size { series, plain, gzip }
 }
 
 fn cases() -> impl Iterator<Item = (Preset, bool)> {

@@ -5,11 +5,17 @@
 //!   (gather and TextEncoder, and TextEncoder alone), with ratios
 //! - 220 cgroups, each preset
 //! - the same page compressed with gzip level 1 into a reused buffer
+//! - a scrape with gzip, each of another snapshot, of 500 pods without any use of CPU and of 250
+//!   busy pods: rendered and compressed as a whole, only the pieces that have changed, and these by
+//!   the agent's server at the socket ([`scrapes`])
 //!
-//! Each row has every value that a container can have on cgroup v2. `cargo bench --bench encode`
+//! In all but the last, each row has every value that a container can have on cgroup v2.
+//! `cargo bench --bench encode`
 
-#[path = "../crates/metrics/tests/snapshots/mod.rs"]
+mod scrapes;
+#[path = "../../crates/metrics/tests/snapshots/mod.rs"]
 mod snapshots;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::hint::black_box;
@@ -27,6 +33,7 @@ fn main() {
     }
     presets(220);
     against_the_prometheus_crate(15_000);
+    scrapes::run();
 }
 
 fn presets(cgroups: usize) {
@@ -72,8 +79,7 @@ fn against_the_prometheus_crate(target: usize) {
     let (snapshot, agent) = (snapshots::node(cgroups), snapshots::agent());
     let (mut exposition, mut compressing) =
         (Exposition::new(usize::MAX), Exposition::new(usize::MAX));
-    compressing.render(&snapshot, &agent, Format::Text);
-    let compressed = compressing.compressed().len();
+    let compressed = compressing.compress(page.as_bytes()).len();
     let (mut gathered, mut encoded) = (Vec::new(), Vec::new());
     let measured = interleaved(vec![
         Case::new("page", || {
@@ -84,7 +90,7 @@ fn against_the_prometheus_crate(target: usize) {
         }),
         Case::new("prometheus crate: TextEncoder", || encode(&families, &mut encoded)),
         Case::new("gzip level 1 of the page", || {
-            black_box(compressing.compressed());
+            black_box(compressing.compress(page.as_bytes()));
         }),
     ]);
     println!("{series} series of {cgroups} cgroups, {} bytes, {compressed} compressed", page.len());
