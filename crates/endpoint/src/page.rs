@@ -1,14 +1,13 @@
 //! The pages, each rendered at most once per snapshot and format, and shared by all readers.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use metrics::exposition::decompress;
 use metrics::{Exposition, Format};
-use snapshot::NodeSnapshot;
 use tokio::sync::Mutex;
 
 use crate::sources::Sources;
@@ -51,19 +50,21 @@ struct Rendered {
     new_exposition: Box<dyn Fn() -> Exposition + Send>,
     /// `None` during a rendering, and after one that panicked.
     exposition: Option<Box<Exposition>>,
-    /// Snapshot of the pages. Kept alive, so that its address is not reused. A tick publishes
-    /// several snapshots if a container gets its name before the next tick.
-    snapshot: Option<Arc<NodeSnapshot>>,
+    /// Version of the pages' snapshot. A tick publishes several if a container gets its name before
+    /// the next tick.
+    version: Option<u64>,
     at: Instant,
     pages: Vec<Rendering>,
 }
 
-/// One page in one format.
+/// One page in one format, in the encoding in which it was rendered and, once requested, in the
+/// other one.
 struct Rendering {
     kind: PageKind,
     format: Format,
-    plain: Bytes,
-    gzip: Option<Bytes>,
+    is_gzip: bool,
+    bytes: Bytes,
+    other: Option<Bytes>,
 }
 
 impl Pages {
@@ -75,7 +76,7 @@ impl Pages {
         let rendered = Rendered {
             new_exposition,
             exposition: None,
-            snapshot: None,
+            version: None,
             at: Instant::now(),
             pages: Vec::new(),
         };
@@ -94,35 +95,33 @@ impl Pages {
     ) -> anyhow::Result<Bytes> {
         // A request that arrives during a rendering waits for its page.
         let mut rendered = self.rendered.lock().await;
-        let latest = self.sources.published.latest();
-        let is_same =
-            rendered.snapshot.as_ref().is_some_and(|snapshot| Arc::ptr_eq(snapshot, &latest));
-        if !is_same || rendered.at.elapsed() > self.stale_after {
+        let latest = Some(self.sources.published.version());
+        if rendered.version != latest || rendered.at.elapsed() > self.stale_after {
             rendered.pages.clear();
-            (rendered.snapshot, rendered.at) = (Some(latest), Instant::now());
+            (rendered.version, rendered.at) = (latest, Instant::now());
         }
         let is_it = |page: &Rendering| page.kind == kind && page.format == format;
         let at = match rendered.pages.iter().position(is_it) {
             Some(at) => at,
             None => {
-                let plain = self.render(&mut rendered, kind, format).await?;
-                rendered.pages.push(Rendering { kind, format, plain, gzip: None });
+                let page = self.render(&mut rendered, kind, format, gzip).await?;
+                rendered.pages.push(page);
                 rendered.pages.len() - 1
             }
         };
         let page = &rendered.pages[at];
-        if !gzip {
-            return Ok(page.plain.clone());
+        if page.is_gzip == gzip {
+            return Ok(page.bytes.clone());
         }
-        if let Some(gzip) = &page.gzip {
-            return Ok(gzip.clone());
+        if let Some(other) = &page.other {
+            return Ok(other.clone());
         }
-        let plain = page.plain.clone();
-        let compressed = on_exposition(&mut rendered, move |exposition| {
-            Ok(exposition.compress(&plain).to_vec())
+        let bytes = page.bytes.clone();
+        let other = on_exposition(&mut rendered, move |exposition| {
+            Ok(if gzip { exposition.compress(&bytes).to_vec() } else { decompress(&bytes)? })
         })
         .await?;
-        Ok(rendered.pages[at].gzip.insert(compressed).clone())
+        Ok(rendered.pages[at].other.insert(other).clone())
     }
 
     async fn render(
@@ -130,13 +129,16 @@ impl Pages {
         rendered: &mut Rendered,
         kind: PageKind,
         format: Format,
-    ) -> anyhow::Result<Bytes> {
+        gzip: bool,
+    ) -> anyhow::Result<Rendering> {
         let sources = self.sources.clone();
-        let page =
-            on_exposition(rendered, move |exposition| sources.render(exposition, kind, format))
-                .await?;
+        let is_gzip = gzip && kind == PageKind::Agent;
+        let bytes = on_exposition(rendered, move |exposition| {
+            sources.render(exposition, kind, format, is_gzip)
+        })
+        .await?;
         self.sources.metrics.page_rendered(kind.as_str());
-        Ok(page)
+        Ok(Rendering { kind, format, is_gzip, bytes, other: None })
     }
 }
 
@@ -163,12 +165,16 @@ impl Sources {
         exposition: &mut Exposition,
         kind: PageKind,
         format: Format,
+        is_gzip: bool,
     ) -> anyhow::Result<Vec<u8>> {
         if kind == PageKind::Advice {
             return Ok(serde_json::to_vec(&(self.advice)())?);
         }
         self.status.update_metrics();
         let snapshot = self.published.latest();
+        if is_gzip {
+            return Ok(exposition.render_compressed(&snapshot, &self.metrics, format).to_vec());
+        }
         match kind {
             PageKind::Cadvisor => exposition.render_cadvisor(&snapshot, &self.metrics, format),
             _ => exposition.render(&snapshot, &self.metrics, format),
@@ -181,4 +187,71 @@ impl Sources {
 pub(crate) fn failed(error: &anyhow::Error) -> Response {
     tracing::error!(error = format!("{error:#}"), "a page could not be rendered");
     (StatusCode::INTERNAL_SERVER_ERROR, "the page could not be rendered\n").into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use api::AdviceReport;
+    use metrics::{AgentMetrics, Build};
+    use snapshot::{NodeSnapshot, Published};
+
+    use super::*;
+    use crate::sources::AgentStatus;
+
+    struct Works;
+
+    impl AgentStatus for Works {}
+
+    fn pages() -> Pages {
+        let sources = Sources {
+            published: Published::default(),
+            metrics: Arc::new(AgentMetrics::new(Build { version: "1.2.3", revision: "abc" })),
+            advice: Arc::new(AdviceReport::default),
+            status: Arc::new(Works),
+        };
+        let never_stale = Duration::from_secs(3600);
+        Pages::new(sources, Box::new(|| Exposition::new(50_000)), never_stale)
+    }
+
+    #[tokio::test]
+    async fn a_page_with_and_without_gzip_is_rendered_once() {
+        let pages = pages();
+        for kind in [PageKind::Agent, PageKind::Cadvisor, PageKind::Advice] {
+            for gzip in [true, false] {
+                pages.sources.published.publish(NodeSnapshot::default());
+                let first = pages.get(kind, Format::Text, gzip).await.unwrap();
+                let other = pages.get(kind, Format::Text, !gzip).await.unwrap();
+                let (gzipped, plain) = if gzip { (&first, &other) } else { (&other, &first) };
+                // Another rendering would count itself.
+                assert_eq!(decompress(gzipped).unwrap(), *plain, "{kind:?}");
+                for (page, gzip) in [(gzipped, true), (plain, false)] {
+                    let again = pages.get(kind, Format::Text, gzip).await.unwrap();
+                    assert_eq!(again.as_ptr(), page.as_ptr(), "{kind:?}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn each_snapshot_has_its_own_page() {
+        let pages = pages();
+        for cpus in 1..4 {
+            let mut snapshot = NodeSnapshot::default();
+            snapshot.node.cpus = vec![("online", cpus)];
+            pages.sources.published.publish(snapshot);
+            let page = pages.get(PageKind::Agent, Format::Text, false).await.unwrap();
+            let line = format!("cpuwarden_node_cpus{{state=\"online\"}} {cpus}\n");
+            assert!(String::from_utf8_lossy(&page).contains(&line), "{cpus} CPUs");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rendered_page_keeps_no_snapshot_in_memory() {
+        let pages = pages();
+        pages.get(PageKind::Agent, Format::Text, true).await.unwrap();
+        let snapshot = pages.sources.published.replace(Arc::default());
+        assert_eq!(Arc::strong_count(&snapshot), 1);
+    }
 }
