@@ -21,8 +21,8 @@ enum Change {
     Count(usize, u64),
     /// One counter goes, and another one comes with its value.
     Replace(usize),
-    /// A row's value appears in the next row instead.
-    Shift(usize),
+    /// A row and the next one exchange their windows, which only every other row has.
+    Exchange(usize),
     Quota(usize),
     Cpuset(usize, u8),
     Pods(usize),
@@ -39,7 +39,7 @@ fn change() -> impl Strategy<Value = Change> {
         at.clone().prop_map(Change::Reidentify),
         (at.clone(), 0..3_000_000_000_u64).prop_map(|(at, ns)| Change::Count(at, ns)),
         at.clone().prop_map(Change::Replace),
-        at.clone().prop_map(Change::Shift),
+        at.clone().prop_map(Change::Exchange),
         at.clone().prop_map(Change::Quota),
         (at.clone(), 0..4_u8).prop_map(|(at, cpu)| Change::Cpuset(at, cpu)),
         (0..200_usize).prop_map(Change::Pods),
@@ -49,34 +49,52 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 impl Change {
+    /// The change with a position that exists on a node of `len` rows, if it has any.
+    fn within(&self, len: usize) -> Self {
+        let len = len.max(1);
+        match *self {
+            Self::Start(at) => Self::Start(at % len),
+            Self::Stop(at) => Self::Stop(at % len),
+            Self::Rename(at) => Self::Rename(at % len),
+            Self::Reidentify(at) => Self::Reidentify(at % len),
+            Self::Count(at, ns) => Self::Count(at % len, ns),
+            Self::Replace(at) => Self::Replace(at % len),
+            Self::Exchange(at) => Self::Exchange(at % len),
+            Self::Quota(at) => Self::Quota(at % len),
+            Self::Cpuset(at, cpu) => Self::Cpuset(at % len, cpu),
+            Self::Pods(_) | Self::Waits(_) | Self::Advice(..) => self.clone(),
+        }
+    }
+
     fn apply(&self, number: usize, snapshot: &mut NodeSnapshot, agents: &[AgentMetrics]) {
         let rows = &mut snapshot.containers;
-        let last = rows.len().saturating_sub(1);
-        match *self {
-            Self::Start(at) => rows.insert(at.min(last), started(number)),
+        let len = rows.len();
+        match self.within(len) {
+            Self::Start(at) => rows.insert(at, started(number)),
             Self::Pods(pods) => snapshot.pods = pods_with_quota(pods, number),
             Self::Waits(ns) => snapshot.waits = waits(ns),
             Self::Advice(rows, changed) => advise(agents, rows, changed),
             _ if rows.is_empty() => {}
-            Self::Stop(at) => drop(rows.remove(at.min(last))),
-            Self::Rename(at) => rows[at.min(last)].identity = started(number).identity,
+            Self::Stop(at) => drop(rows.remove(at)),
+            Self::Rename(at) => rows[at].identity = started(number).identity,
             Self::Reidentify(at) => {
-                let identity = &mut rows[at.min(last)].identity;
+                let identity = &mut rows[at].identity;
                 *identity = Arc::new((**identity).clone());
             }
-            Self::Count(at, ns) => count(&mut rows[at.min(last)], ns),
+            Self::Count(at, ns) => count(&mut rows[at], ns),
             Self::Replace(at) => {
-                let row = &mut rows[at.min(last)];
+                let row = &mut rows[at];
                 row.throttled_ancestor_ns = row.cfs.take().map(|cfs| cfs.throttled_ns);
             }
-            Self::Shift(at) => {
-                let runnable = rows[at.min(last)].runnable_threads.take();
-                rows[(at + 1).min(last)].runnable_threads = runnable;
+            Self::Exchange(at) => {
+                let windows = rows[at].windows.take();
+                let other = std::mem::replace(&mut rows[(at + 1) % len].windows, windows);
+                rows[at].windows = other;
             }
-            Self::Quota(at) => rows[at.min(last)].cpu_limit = snapshot::Limit::Unlimited,
+            Self::Quota(at) => rows[at].cpu_limit = snapshot::Limit::Unlimited,
             Self::Cpuset(at, cpu) => {
                 let cpuset = snapshot::CpusetRow { cpus: cpu.to_string(), count: 1 };
-                rows[at.min(last)].cpuset = Some(Arc::new(cpuset));
+                rows[at].cpuset = Some(Arc::new(cpuset));
             }
         }
     }
@@ -139,6 +157,7 @@ proptest! {
         preset in prop::sample::select(Preset::ALL.to_vec()),
     ) {
         let mut snapshot = snapshots::node(containers);
+        snapshot.containers.iter_mut().step_by(2).for_each(|row| row.windows = None);
         // Each page counts the series that it drops.
         let agents = [snapshots::agent(), snapshots::agent()];
         let [mut kept, mut whole] =
