@@ -45,6 +45,7 @@ impl Log {
         self.with(|requests| requests.clone())
     }
 
+    #[cfg(feature = "full")]
     pub(crate) async fn wait_for_requests(&self, at_least: usize) {
         // The sender lives as long as `self`, so the wait cannot fail.
         let _ = self.count.subscribe().wait_for(|count| *count >= at_least).await;
