@@ -210,10 +210,10 @@ mod tests {
         for second in 0..=60 {
             let mut slowed = node(start, second);
             slowed.containers[0].usage_ns = Some(second * 300_000_000);
-            let by = vec![(Runner::System, second * 200_000_000)];
+            let by = vec![(Runner::System, 200_000_000)];
             let (victim, wakeups, late_wakeups) = (pod("batch", "report"), 0, 0);
-            let lost = LostTime { victim, by, wakeups, late_wakeups };
-            Arc::make_mut(&mut slowed.waits).lost.push(lost);
+            let polled = Arc::make_mut(&mut Arc::make_mut(&mut slowed.waits).lost[0]);
+            polled.victims.push(LostTime { victim, by, wakeups, late_wakeups });
             last = judge.read(&slowed, |_| false).unwrap_or(last);
         }
         let web = last.rows.iter().find(|row| row.pod.pod == "web").unwrap();
