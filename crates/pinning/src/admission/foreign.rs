@@ -1,16 +1,11 @@
 //! Containers whose CPUs may not be this agent's to write, as the runtime reports them.
 //!
 //! Every author of a pod can set variables and annotations. So a claim by a variable counts only
-//! once the kubelet confirms it, and an annotation only where the operator permits it.
+//! until the kubelet refutes it, and an annotation only where the operator permits it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use placement::{Authorization, Pod, Uid};
-
-/// Time for which the pod of a claim that nothing confirms is left alone, unless a list refutes the
-/// claim before.
-const CLAIM_PENDING: Duration = Duration::from_secs(10);
 
 /// A container that another program places, or whose author says so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,17 +36,17 @@ pub(crate) enum Claim {
 /// All of them, by container id.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignContainers {
-    /// With the time of each report; `None` until the runtime has reported what runs.
-    by_id: Option<BTreeMap<String, (Instant, ForeignContainer)>>,
+    /// `None` until the runtime has reported what runs.
+    by_id: Option<BTreeMap<String, ForeignContainer>>,
 }
 
 impl ForeignContainers {
-    pub(super) fn replace(&mut self, all: BTreeMap<String, ForeignContainer>, now: Instant) {
-        self.by_id = Some(all.into_iter().map(|(id, one)| (id, (now, one))).collect());
+    pub(super) fn replace(&mut self, all: BTreeMap<String, ForeignContainer>) {
+        self.by_id = Some(all);
     }
 
-    pub(super) fn add(&mut self, id: &str, container: ForeignContainer, now: Instant) {
-        self.by_id.get_or_insert_default().insert(id.to_owned(), (now, container));
+    pub(super) fn add(&mut self, id: &str, container: ForeignContainer) {
+        self.by_id.get_or_insert_default().insert(id.to_owned(), container);
     }
 
     /// Returns whether it was one of them.
@@ -63,7 +58,7 @@ impl ForeignContainers {
     pub(super) fn remove_pod(&mut self, uid: &str) -> bool {
         let Some(all) = &mut self.by_id else { return false };
         let count = all.len();
-        all.retain(|_, (_, container)| *container.pod != *uid);
+        all.retain(|_, container| *container.pod != *uid);
         all.len() < count
     }
 
@@ -76,31 +71,25 @@ impl ForeignContainers {
         &self,
         authorization: &Authorization,
         claim: impl Fn(&ForeignContainer) -> Claim,
-        now: Instant,
     ) -> BTreeSet<Uid> {
-        let is_left_alone = |(since, one): &&(Instant, ForeignContainer)| {
+        let is_left_alone = |one: &&ForeignContainer| {
             one.has_cpus
                 || one.is_preserved(authorization)
-                || one.is_claimed
-                    && match claim(one) {
-                        Claim::Confirmed => true,
-                        Claim::Refuted => false,
-                        Claim::Unknown => now.saturating_duration_since(*since) < CLAIM_PENDING,
-                    }
+                || one.is_claimed && claim(one) != Claim::Refuted
         };
-        self.all().filter(is_left_alone).map(|(_, one)| one.pod.clone()).collect()
+        self.all().filter(is_left_alone).map(|one| one.pod.clone()).collect()
     }
 
     /// Whether the pod's annotation asks to leave its CPUs alone, and may.
     pub(super) fn is_preserved(&self, uid: &Uid, authorization: &Authorization) -> bool {
-        let mut of_pod = self.all().filter(|(_, one)| one.pod == *uid);
-        of_pod.any(|(_, one)| one.is_preserved(authorization))
+        let mut of_pod = self.all().filter(|one| one.pod == *uid);
+        of_pod.any(|one| one.is_preserved(authorization))
     }
 
     /// The obstacle to writing any cpuset, if another program sets CPUs.
     pub(crate) fn obstacle(&self) -> Option<String> {
-        let with_cpus = self.all().filter(|(_, container)| container.has_cpus);
-        let first = with_cpus.map(|(_, one)| &one.name).min()?;
+        let with_cpus = self.all().filter(|container| container.has_cpus);
+        let first = with_cpus.map(|one| &one.name).min()?;
         // The runtime keeps what the static policy set, also under the policy none.
         Some(format!(
             "another NRI plugin, or the kubelet's static policy before it became none, has set the \
@@ -108,7 +97,7 @@ impl ForeignContainers {
         ))
     }
 
-    fn all(&self) -> impl Iterator<Item = &(Instant, ForeignContainer)> {
+    fn all(&self) -> impl Iterator<Item = &ForeignContainer> {
         self.by_id.iter().flat_map(BTreeMap::values)
     }
 }
@@ -132,11 +121,11 @@ mod tests {
 
     #[test]
     fn the_obstacle_lasts_as_long_as_a_container_with_foreign_cpus() {
-        let (mut foreign, now) = (ForeignContainers::default(), Instant::now());
+        let mut foreign = ForeignContainers::default();
         assert!(!foreign.is_reported());
-        foreign.replace([("1".to_owned(), one("web"))].into(), now);
+        foreign.replace([("1".to_owned(), one("web"))].into());
         assert!(foreign.is_reported() && foreign.obstacle().is_none());
-        foreign.add("2", ForeignContainer { has_cpus: true, ..one("db") }, now);
+        foreign.add("2", ForeignContainer { has_cpus: true, ..one("db") });
         let obstacle = foreign.obstacle().unwrap();
         assert!(obstacle.starts_with("another NRI plugin, or the kubelet's static policy"));
         assert!(obstacle.ends_with(" has set the CPUs of shop/db/app"), "{obstacle}");
@@ -146,23 +135,19 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_by_variable_is_believed_only_if_the_kubelet_confirms_it() {
-        let (mut foreign, start) = (ForeignContainers::default(), Instant::now());
-        foreign.add("1", ForeignContainer { is_claimed: true, ..one("web") }, start);
-        let is_left_alone = |claim, second| {
-            let now = start + Duration::from_secs(second);
-            !foreign.pods(&Authorization::default(), |_| claim, now).is_empty()
-        };
-        assert!(is_left_alone(Claim::Confirmed, 0) && is_left_alone(Claim::Confirmed, 1000));
-        assert!(!is_left_alone(Claim::Refuted, 0));
-        assert!(is_left_alone(Claim::Unknown, 9) && !is_left_alone(Claim::Unknown, 10));
+    fn a_claim_by_variable_is_believed_until_the_kubelet_refutes_it() {
+        let mut foreign = ForeignContainers::default();
+        foreign.add("1", ForeignContainer { is_claimed: true, ..one("web") });
+        let is_left_alone = |claim| !foreign.pods(&Authorization::default(), |_| claim).is_empty();
+        assert!(is_left_alone(Claim::Confirmed) && is_left_alone(Claim::Unknown));
+        assert!(!is_left_alone(Claim::Refuted));
     }
 
     #[test]
     fn cpus_are_preserved_only_where_the_operator_permits_it() {
-        let (mut foreign, now) = (ForeignContainers::default(), Instant::now());
+        let mut foreign = ForeignContainers::default();
         let pod = Pod { namespace: "shop".into(), ..Pod::default() };
-        foreign.add("1", ForeignContainer { preserved: Some(pod), ..one("web") }, now);
+        foreign.add("1", ForeignContainer { preserved: Some(pod), ..one("web") });
         let of = |namespace: &str| {
             let namespaces = vec![namespace.to_owned()];
             let selector = Selector { namespaces, ..Selector::default() };
@@ -171,7 +156,7 @@ mod tests {
         for (authorization, expected) in
             [(Authorization::default(), false), (of("jobs"), false), (of("shop"), true)]
         {
-            let pods = foreign.pods(&authorization, |_| Claim::Unknown, now);
+            let pods = foreign.pods(&authorization, |_| Claim::Unknown);
             assert_eq!(!pods.is_empty(), expected);
             assert_eq!(foreign.is_preserved(&"web".into(), &authorization), expected);
         }

@@ -180,7 +180,7 @@ impl AdmissionState {
     ) {
         self.sandboxes = sandboxes;
         self.placed = placed;
-        self.foreign.replace(foreign, now);
+        self.foreign.replace(foreign);
         self.attempts = Attempts::default();
         self.yield_to_others(now);
     }
@@ -190,7 +190,7 @@ impl AdmissionState {
     }
 
     pub(super) fn start_foreign(&mut self, id: &str, container: ForeignContainer, now: Instant) {
-        self.foreign.add(id, container, now);
+        self.foreign.add(id, container);
         self.yield_to_others(now);
     }
 

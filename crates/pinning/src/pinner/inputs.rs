@@ -48,7 +48,7 @@ impl Pinner {
         let admission = self.config.admission.as_ref().map(Admission::lock);
         let authorization = &self.config.settings.authorization;
         let claim = |container: &ForeignContainer| self.claim_by_variable(container, pods);
-        let foreign = |state: &AdmissionState| state.foreign().pods(authorization, claim, now);
+        let foreign = |state: &AdmissionState| state.foreign().pods(authorization, claim);
         let state = admission.as_deref();
         let left_alone = state.map(foreign).unwrap_or_default();
         let plugin = state.and_then(|state| state.obstacle(now));

@@ -338,7 +338,7 @@ fn foreign(pod: &str, has_cpus: bool) -> ForeignContainer {
 /// Pods whose cpusets are not written, if the kubelet confirms their claims.
 fn left_alone(admission: &Admission) -> BTreeSet<Uid> {
     let confirmed = |_: &ForeignContainer| Claim::Confirmed;
-    admission.lock().foreign().pods(&Authorization::default(), confirmed, Instant::now())
+    admission.lock().foreign().pods(&Authorization::default(), confirmed)
 }
 
 #[test]
