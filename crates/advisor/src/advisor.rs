@@ -97,8 +97,8 @@ impl Advisor {
         self.lock().verdicts.clone()
     }
 
-    /// UIDs of the pods that the agent restricts as best effort, which their owner publishes. What
-    /// this does to them is no finding.
+    /// UIDs of the pods that the agent restricts as best effort, which their owner publishes.
+    /// Findings ignore the effects of this restriction.
     #[must_use]
     pub fn restricted(&self) -> Published<Vec<String>> {
         self.lock().restricted.clone()

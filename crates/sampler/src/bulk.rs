@@ -25,7 +25,7 @@ pub trait BulkCounters: Send {
     /// The reason why there are none now.
     fn collect(&mut self) -> Result<usize, String>;
 
-    /// What `cpu.stat` of the cgroup with this inode contained at the last
+    /// Content of `cpu.stat` of the cgroup with this inode at the last
     /// [`collect`](Self::collect).
     fn get(&mut self, inode: u64) -> Option<CpuStat>;
 }

@@ -149,7 +149,7 @@ impl GroupCounters {
             .collect();
     }
 
-    /// What `cpu.stat` of the cgroup with this inode contained at the last
+    /// Content of `cpu.stat` of the cgroup with this inode at the last
     /// [`collect`](Self::collect); `None` if it was not read: it is newer, it has no cpu controller,
     /// or it is the root, whose file has other contents. On cgroup v1 without the usage, as the file
     /// there.

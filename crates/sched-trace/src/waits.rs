@@ -93,7 +93,7 @@ pub enum LostTo {
 pub struct TracedLoss {
     /// The pod that lost the time.
     pub victim: PodId,
-    /// What ran meanwhile, by holder.
+    /// Parts of that time, by the holder of the CPU.
     pub by: Vec<LostPart>,
     /// Number of waits after a wakeup.
     pub wakeups: u64,

@@ -45,7 +45,7 @@ fn by(verdict: &Verdict, context: Context) -> String {
     }
 }
 
-/// Why a cause is unknown, and what to do.
+/// Reason for an unknown cause, and the remedy.
 fn unknown(context: Context) -> [&'static str; 2] {
     match context.trace {
         None => [

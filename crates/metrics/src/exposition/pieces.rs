@@ -27,7 +27,7 @@ pub(super) struct Pieces {
     advice: Table<ContainerIdentity>,
 }
 
-/// What a page shows, and the tools of its pieces.
+/// Selection and format of a page, with the buffers in which its pieces are rendered.
 pub(super) struct Work<'w> {
     pub(super) shown: &'w Selection,
     pub(super) traced: bool,

@@ -10,7 +10,7 @@ use snapshot::{ContainerRow, NodeSnapshot, NodeWaits, PodRow};
 
 use crate::{FORMATS, NO_CAP, snapshots};
 
-/// What happens on a node between two pages. Positions are taken modulo the number of rows.
+/// Change of a node between two pages. Positions are taken modulo the number of rows.
 #[derive(Debug, Clone)]
 enum Change {
     Start(usize),

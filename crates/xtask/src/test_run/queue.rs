@@ -93,7 +93,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// Runs the binaries of a queue one after the other, until none is left.
+/// Runs the binaries of a queue one after the other, until the queue is empty.
 pub(super) fn run(name: &str, queue: &Queue<'_>, priority: Priority) -> Summary {
     let mut sum = Summary::default();
     while let Some(run) = queue.next() {
