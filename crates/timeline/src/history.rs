@@ -21,8 +21,13 @@ pub(crate) struct SeriesRing<T> {
     row: Vec<u16>,
     slots: Vec<Option<SeriesSlot<T>>>,
     by_key: HashMap<Box<str>, usize>,
-    /// SeriesSlot after the one that was last returned.
+    /// Slots in the order in which they were returned in this frame, and in the one before.
+    order: Vec<usize>,
+    order_before: Vec<usize>,
+    /// Position in `order_before` after the slot that was last returned.
     next: usize,
+    /// The last frame in which no slot was free: none becomes free before the next frame.
+    full: u64,
     /// Number of series for which there was no slot.
     pub(crate) dropped: u64,
 }
@@ -45,7 +50,10 @@ impl<T> SeriesRing<T> {
             row: Vec::with_capacity(width),
             slots,
             by_key: HashMap::new(),
+            order: Vec::new(),
+            order_before: Vec::new(),
             next: 0,
+            full: 0,
             dropped: 0,
         }
     }
@@ -53,6 +61,8 @@ impl<T> SeriesRing<T> {
     /// Prepares all series for the next frame, and forgets those without a value in the ring.
     pub(crate) fn advance(&mut self, frame: u64) {
         self.next = 0;
+        std::mem::swap(&mut self.order, &mut self.order_before);
+        self.order.clear();
         for place in &mut self.slots {
             let Some(slot) = place else { continue };
             if slot.last + KEPT as u64 <= frame {
@@ -71,7 +81,10 @@ impl<T> SeriesRing<T> {
         state: impl FnOnce() -> T,
     ) -> Option<usize> {
         if let Some(&at) = self.by_key.get(key) {
-            self.next = at + 1;
+            if let Some(before) = self.order_before.iter().position(|&slot| slot == at) {
+                self.next = before + 1;
+            }
+            self.order.push(at);
             return Some(at);
         }
         let Some(at) = self.free(frame) else {
@@ -84,29 +97,38 @@ impl<T> SeriesRing<T> {
         let (state, runs) = (state(), Runs::default());
         self.slots[at] = Some(SeriesSlot { key: key.into(), state, last: frame, runs });
         self.by_key.insert(key.into(), at);
-        self.next = at + 1;
+        self.order.push(at);
         Some(at)
     }
 
-    /// Returns the slot after the last returned one if its state is that of the wanted series: a
-    /// frame's series mostly come in the order of the one before, and then need no search.
+    /// Returns the slot that followed the last returned one in the frame before, if its state is that
+    /// of the wanted series: a frame's series mostly come in the order of the one before, and then
+    /// need no search.
     pub(crate) fn next_slot(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<usize> {
-        let at = self.next;
-        let slot = self.slots.get(at)?.as_ref()?;
+        let at = *self.order_before.get(self.next)?;
+        let slot = self.slots[at].as_ref()?;
         is_wanted(&slot.state).then(|| {
-            self.next = at + 1;
+            self.next += 1;
+            self.order.push(at);
             at
         })
     }
 
     /// A slot without a series, or that of the series that ended first.
-    fn free(&self, frame: u64) -> Option<usize> {
+    fn free(&mut self, frame: u64) -> Option<usize> {
+        if self.full == frame {
+            return None;
+        }
         let empty = self.slots.iter().position(Option::is_none);
-        empty.or_else(|| {
+        let free = empty.or_else(|| {
             let slots = self.slots.iter().enumerate();
             let ended = slots.filter_map(|(at, slot)| Some((slot.as_ref()?.last, at)));
             ended.filter(|&(last, _)| last + 1 < frame).min().map(|(_, at)| at)
-        })
+        });
+        if free.is_none() {
+            self.full = frame;
+        }
+        free
     }
 
     /// Sets the values of a series in the frame, in the order of its measures.
@@ -191,6 +213,23 @@ mod tests {
         assert_eq!(next("a"), None, "there is no more slot");
         assert_eq!(table.slot("a", 2, || "new"), Some(0));
         assert_eq!(table.next_slot(|key| *key == "b"), Some(1), "after the one that was searched");
+    }
+
+    #[test]
+    fn a_series_that_comes_between_others_is_the_only_one_that_is_searched() {
+        let mut table = SeriesRing::new(3, 1);
+        table.advance(1);
+        for key in ["a", "c"] {
+            table.slot(key, 1, || key).unwrap();
+        }
+        for frame in 2..=3 {
+            table.advance(frame);
+            let found = ["a", "b", "c"].map(|wanted| {
+                let known = table.next_slot(|key| *key == wanted);
+                (known.is_some(), known.or_else(|| table.slot(wanted, frame, || wanted)).unwrap())
+            });
+            assert_eq!(found, [(true, 0), (frame == 3, 2), (true, 1)]);
+        }
     }
 
     #[test]

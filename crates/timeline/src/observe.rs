@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use api::{Measure, PodName, Rates};
-use snapshot::{ContainerRow, CpuTimes, NodeSnapshot, NodeWaits, ends_window};
+use api::{Measure, Rates};
+use snapshot::{
+    ContainerRow, CpuTimes, InterferenceRow, NodeSnapshot, NodeWaits, ends_window,
+};
 
 use crate::counters::Counters;
 use crate::history::position;
@@ -69,26 +71,15 @@ impl TimelineState {
     fn add_pairs(&mut self, waits: &NodeWaits, is_first: bool, seconds: f64) {
         let mut key = std::mem::take(&mut self.key);
         for row in &waits.interference {
-            key.clear();
-            // Writing to a string cannot fail.
-            let _ = write!(
-                key,
-                "{}\n{}\n{}",
-                row.victim.labels, row.aggressor_namespace, row.aggressor_pod
-            );
-            let new = || Pair {
-                victim: PodName {
-                    namespace: row.victim.namespace.clone(),
-                    pod: row.victim.pod.clone(),
-                },
-                aggressor: PodName {
-                    namespace: row.aggressor_namespace.to_string(),
-                    pod: row.aggressor_pod.to_string(),
-                },
-                // A pair appears with its first wait, which belongs to this frame.
-                wait_ns: if is_first { row.wait_ns } else { 0 },
+            let is_same = |pair: &Pair| {
+                Arc::ptr_eq(&pair.victim, &row.victim)
+                    && Arc::ptr_eq(&pair.aggressor_namespace, &row.aggressor_namespace)
+                    && Arc::ptr_eq(&pair.aggressor_pod, &row.aggressor_pod)
             };
-            let Some(at) = self.pairs.slot(&key, self.frame, new) else { continue };
+            let known = self.pairs.next_slot(is_same);
+            let Some(at) = known.or_else(|| self.pair_slot(row, is_first, &mut key)) else {
+                continue;
+            };
             let Some(pair) = self.pairs.state_mut(at) else { continue };
             let waited = row.wait_ns.saturating_sub(pair.wait_ns) as f64 / 1e9;
             pair.wait_ns = row.wait_ns;
@@ -96,6 +87,32 @@ impl TimelineState {
             self.pairs.set(at, self.frame, [Some(rate)]);
         }
         self.key = key;
+    }
+
+    /// The slot of a pair, which is found by its names.
+    fn pair_slot(
+        &mut self,
+        row: &InterferenceRow,
+        is_first: bool,
+        key: &mut String,
+    ) -> Option<usize> {
+        let InterferenceRow { victim, aggressor_namespace, aggressor_pod, wait_ns } = row;
+        key.clear();
+        // Writing to a string cannot fail.
+        let _ = write!(key, "{}\n{aggressor_namespace}\n{aggressor_pod}", victim.labels);
+        let names =
+            || (Arc::clone(victim), Arc::clone(aggressor_namespace), Arc::clone(aggressor_pod));
+        let new = || {
+            let (victim, aggressor_namespace, aggressor_pod) = names();
+            // A pair appears with its first wait, which belongs to this frame.
+            let wait_ns = if is_first { *wait_ns } else { 0 };
+            Pair { victim, aggressor_namespace, aggressor_pod, wait_ns }
+        };
+        let at = self.pairs.slot(key, self.frame, new)?;
+        if let Some(pair) = self.pairs.state_mut(at) {
+            (pair.victim, pair.aggressor_namespace, pair.aggressor_pod) = names();
+        }
+        Some(at)
     }
 
     fn add_node(&mut self, snapshot: &NodeSnapshot, cpu_times: Vec<CpuTimes>, seconds: f64) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{
     ContainerFrame, Frame, Interference, InterferenceTotal, Measure, NodeFrame, PairSeries,
-    PodName, Points, Rates, Series,
+    Points, Rates, Series,
 };
 use snapshot::ContainerIdentity;
 
@@ -24,8 +24,8 @@ pub struct Selection<'a> {
     pub span: Duration,
 }
 
-/// Slots of the containers of each selected pod.
-type Victims = BTreeMap<PodName, Vec<usize>>;
+/// Slots of the containers of each selected pod, by its namespace and name.
+type Victims<'a> = BTreeMap<(&'a str, &'a str), Vec<usize>>;
 
 impl TimelineState {
     /// The frame with this number; `None` if it is no longer in the history.
@@ -79,7 +79,7 @@ impl TimelineState {
     pub(crate) fn interference(&self, number: u64) -> Vec<Interference> {
         let pairs = self.pairs.series().filter_map(|(at, pair)| {
             let wait = self.pairs.value(at, 0, number).filter(|wait| *wait > 0.0)?;
-            let (victim, aggressor) = (pair.victim.clone(), pair.aggressor.clone());
+            let (victim, aggressor) = (pair.victim(), pair.aggressor());
             Some(Interference { victim, aggressor, wait })
         });
         let mut pairs: Vec<Interference> = pairs.collect();
@@ -95,7 +95,7 @@ impl TimelineState {
         let numbers = self.numbers(selection.span);
         let selected = self.containers.series().filter(|(_, row)| select(&row.identity));
         let mut containers: Vec<Series> = Vec::new();
-        let mut victims: Victims = BTreeMap::new();
+        let mut victims: Victims<'_> = BTreeMap::new();
         for (at, container) in selected {
             let mut series = series(&container.identity);
             for (index, measure) in Measure::ALL.into_iter().enumerate() {
@@ -108,8 +108,8 @@ impl TimelineState {
                     series.measures.insert(measure, values);
                 }
             }
-            let (namespace, pod) = (series.namespace.clone(), series.pod.clone());
-            victims.entry(PodName { namespace, pod }).or_default().push(at);
+            let ContainerIdentity { namespace, pod, .. } = &*container.identity;
+            victims.entry((namespace, pod)).or_default().push(at);
             containers.push(series);
         }
         containers.sort_by(|a, b| {
@@ -126,13 +126,14 @@ impl TimelineState {
     /// The waits of each victim by aggressor: the longest `most`.
     fn pairs(
         &self,
-        victims: &Victims,
+        victims: &Victims<'_>,
         numbers: &RangeInclusive<u64>,
         most: usize,
     ) -> Vec<PairSeries> {
-        let mut by_victim: BTreeMap<&PodName, Vec<(f64, PairSeries)>> = BTreeMap::new();
+        let mut by_victim: BTreeMap<(&str, &str), Vec<(f64, PairSeries)>> = BTreeMap::new();
         for (at, pair) in self.pairs.series().filter(|_| most > 0) {
-            let Some(containers) = victims.get(&pair.victim) else { continue };
+            let victim = (&*pair.victim.namespace, &*pair.victim.pod);
+            let Some(containers) = victims.get(&victim) else { continue };
             // A pair without a value has not waited, if waits were traced.
             let wait = |number| {
                 let wait = self.pairs.value(at, 0, number);
@@ -141,10 +142,10 @@ impl TimelineState {
             let wait: Vec<Option<f64>> = numbers.clone().map(wait).collect();
             let seconds = numbers.clone().map(|number| self.seconds[position(number)]);
             let total: f64 = wait.iter().zip(seconds).filter_map(|(w, s)| Some((*w)? * s)).sum();
-            let (victim, aggressor) = (pair.victim.clone(), pair.aggressor.clone());
             if total > 0.0 {
-                let series = PairSeries { victim, aggressor, wait };
-                by_victim.entry(&pair.victim).or_default().push((total, series));
+                let (name, aggressor) = (pair.victim(), pair.aggressor());
+                let series = PairSeries { victim: name, aggressor, wait };
+                by_victim.entry(victim).or_default().push((total, series));
             }
         }
         let worst = |mut pairs: Vec<(f64, PairSeries)>| {
@@ -167,7 +168,7 @@ impl TimelineState {
             let waited =
                 |number| Some(self.pairs.value(at, 0, number)? * self.seconds[position(number)]);
             let seconds: f64 = numbers.clone().filter_map(waited).sum();
-            let (victim, aggressor) = (pair.victim.clone(), pair.aggressor.clone());
+            let (victim, aggressor) = (pair.victim(), pair.aggressor());
             (seconds > 0.0).then_some(InterferenceTotal { victim, aggressor, seconds })
         });
         let mut pairs: Vec<InterferenceTotal> = pairs.collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{ContainerFrame, Frame, Measure, NodeFrame};
-use snapshot::{ContainerIdentity, CpusetRow};
+use snapshot::{ContainerIdentity, CpusetRow, PodIdentity};
 
 use crate::counters::Counters;
 use crate::history::position;
@@ -45,7 +45,12 @@ impl TimelineState {
                 "{}\n{}\n{}\n{}",
                 victim.namespace, victim.pod, aggressor.namespace, aggressor.pod
             );
-            let new = || Pair { victim: victim.clone(), aggressor: aggressor.clone(), wait_ns: 0 };
+            let new = || Pair {
+                victim: Arc::new(PodIdentity::new(victim.namespace.clone(), victim.pod.clone())),
+                aggressor_namespace: aggressor.namespace.as_str().into(),
+                aggressor_pod: aggressor.pod.as_str().into(),
+                wait_ns: 0,
+            };
             let Some(at) = self.pairs.slot(&key, self.frame, new) else { continue };
             self.pairs.set(at, self.frame, [Some(row.wait)]);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{Colocation, CpuFrame, KEPT, Measure, PodName, Rates, SHOWN_VERDICTS, Verdict};
-use snapshot::{ContainerIdentity, CpusetRow};
+use snapshot::{ContainerIdentity, CpusetRow, PodIdentity};
 
 use crate::counters::Counters;
 use crate::cpu_load::CpuLoad;
@@ -50,9 +50,22 @@ pub(crate) struct Container {
 
 #[derive(Debug)]
 pub(crate) struct Pair {
-    pub(crate) victim: PodName,
-    pub(crate) aggressor: PodName,
+    pub(crate) victim: Arc<PodIdentity>,
+    pub(crate) aggressor_namespace: Arc<str>,
+    pub(crate) aggressor_pod: Arc<str>,
     pub(crate) wait_ns: u64,
+}
+
+impl Pair {
+    pub(crate) fn victim(&self) -> PodName {
+        let PodIdentity { namespace, pod, .. } = &*self.victim;
+        PodName { namespace: namespace.clone(), pod: pod.clone() }
+    }
+
+    pub(crate) fn aggressor(&self) -> PodName {
+        let [namespace, pod] = [&self.aggressor_namespace, &self.aggressor_pod];
+        PodName { namespace: namespace.to_string(), pod: pod.to_string() }
+    }
 }
 
 impl TimelineState {
