@@ -1,10 +1,11 @@
 //! Adds up cgroups into containers and pods, as monotonic counters. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use snapshot::{ContainerWaits, SmtShares};
 
-use crate::batch::{Batch, CgroupSample, PairKey, PairSample};
+use crate::batch::{CgroupSample, PairKey, PairSample, Pending};
 use crate::interference::InterferenceTable;
 use crate::layout::IDLE;
 use crate::lost::LostTable;
@@ -25,7 +26,8 @@ const MAX_PENDING: usize = 16_384;
 #[derive(Debug)]
 struct Account {
     pod: PodId,
-    waits: ContainerWaits,
+    /// Shared with the reports, and copied with the first change after each.
+    waits: Arc<ContainerWaits>,
     /// Wait time caused by cgroups that may still be identified, nanoseconds.
     pending_ns: u64,
     /// Attributed and pending time before the last batch, nanoseconds.
@@ -74,27 +76,52 @@ impl Rollup {
         }
     }
 
-    /// Adds the samples whose owner is known; the others stay in the batch for a limited number of
-    /// polls.
-    pub(crate) fn take(&mut self, batch: &mut Batch, owners: &mut dyn Owners, elapsed_secs: f64) {
+    /// Begins a poll with the samples of earlier polls: adds those whose owner is known by now. The
+    /// others stay pending for a limited number of polls.
+    pub(crate) fn retry(&mut self, pending: &mut Pending, owners: &mut dyn Owners) {
         for account in self.accounts.values_mut() {
             account.accounted_before_ns = account.accounted_ns();
             account.pending_ns = 0;
         }
-        let pending = batch.cgroups.len() + batch.pairs.len();
-        let max_age = if pending > MAX_PENDING { 0 } else { MAX_AGE };
-        batch.cgroups.retain(|&cgroup, sample| {
+        let max_age = if pending.len() > MAX_PENDING { 0 } else { MAX_AGE };
+        pending.cgroups.retain(|&cgroup, sample| {
             sample.age += 1;
             self.take_cgroup(owners.owner(cgroup), sample) && sample.age <= max_age
         });
-        batch.pairs.retain(|&key, sample| {
+        pending.pairs.retain(|&key, sample| {
             sample.age += 1;
             self.take_pair(key, sample, owners, sample.age > max_age)
         });
+    }
+
+    /// Adds new samples, or makes them pending until their owner is known.
+    pub(crate) fn add(
+        &mut self,
+        cgroups: impl Iterator<Item = (u64, CgroupSample)>,
+        pairs: impl Iterator<Item = (PairKey, PairSample)>,
+        pending: &mut Pending,
+        owners: &mut dyn Owners,
+    ) {
+        for (cgroup, sample) in cgroups {
+            let sample = CgroupSample { age: 1, ..sample };
+            if self.take_cgroup(owners.owner(cgroup), &sample) {
+                pending.add_cgroup(cgroup, &sample);
+            }
+        }
+        for (key, sample) in pairs {
+            let sample = PairSample { age: 1, ..sample };
+            if self.take_pair(key, &sample, owners, false) {
+                pending.add_pair(key, &sample);
+            }
+        }
+    }
+
+    /// Ends a poll, `elapsed_secs` after the one before.
+    pub(crate) fn end_poll(&mut self, elapsed_secs: f64) {
         self.interference.update_series(elapsed_secs);
     }
 
-    /// Returns whether the sample must stay in the batch.
+    /// Returns whether the sample must stay pending.
     fn take_cgroup(&mut self, owner: Owner, sample: &CgroupSample) -> bool {
         match owner {
             Owner::Container { container, pod } => {
@@ -103,13 +130,14 @@ impl Rollup {
                 self.lost.add(pod, LostTo::Unattributed, sample.lost_unknown_ns, is_late);
                 self.lost.add_wakeups(pod, sample.wakeups, sample.late_wakeups);
                 let account = self.account(container, pod);
-                account.waits.throttled_ns += sample.throttled_ns;
-                account.waits.self_ns += sample.self_ns;
-                account.waits.system_ns += sample.idle_ns;
-                account.waits.latency.add(&sample.latency);
-                account.waits.stalls.add(&sample.stalls);
                 account.residual.add_unknown(sample.unknown_ns);
-                if let Some(smt) = &mut account.waits.smt {
+                let waits = Arc::make_mut(&mut account.waits);
+                waits.throttled_ns += sample.throttled_ns;
+                waits.self_ns += sample.self_ns;
+                waits.system_ns += sample.idle_ns;
+                waits.latency.add(&sample.latency);
+                waits.stalls.add(&sample.stalls);
+                if let Some(smt) = &mut waits.smt {
                     smt.self_ns += sample.smt_self_ns;
                     smt.idle_ns += sample.smt_idle_ns;
                 }
@@ -120,7 +148,7 @@ impl Rollup {
         }
     }
 
-    /// Returns whether the sample must stay in the batch; with `last_chance`, never.
+    /// Returns whether the sample must stay pending; with `last_chance`, never.
     fn take_pair(
         &mut self,
         key: PairKey,
@@ -152,7 +180,7 @@ impl Rollup {
     fn take_attributed(&mut self, wait: AttributedWait) {
         let AttributedWait { container, pod, holder, sample } = wait;
         let is_late = sample.age > 1;
-        let waits = &mut self.account(container, pod).waits;
+        let waits = Arc::make_mut(&mut self.account(container, pod).waits);
         let is_self = matches!(holder, Owner::Container { pod: other, .. } | Owner::Pod(other) if other == pod);
         if let Some(smt) = &mut waits.smt {
             *(if is_self { &mut smt.self_ns } else { &mut smt.other_ns }) += sample.smt_ns;
@@ -181,7 +209,7 @@ impl Rollup {
         let smt = self.has_smt.then(SmtShares::default);
         self.accounts.entry(container).or_insert_with(|| Account {
             pod,
-            waits: ContainerWaits { smt, ..ContainerWaits::default() },
+            waits: Arc::new(ContainerWaits { smt, ..ContainerWaits::default() }),
             pending_ns: 0,
             accounted_before_ns: 0,
             residual: Residual::default(),
@@ -210,11 +238,13 @@ impl Rollup {
     }
 
     /// The counters, by container id.
-    pub(crate) fn containers(&self) -> impl Iterator<Item = TracedContainer> {
-        self.accounts.iter().map(|(&container, account)| {
+    pub(crate) fn containers(&mut self) -> impl Iterator<Item = TracedContainer> {
+        self.accounts.iter_mut().map(|(&container, account)| {
             let unattributed_ns = account.residual.unattributed_ns();
-            let waits = ContainerWaits { unattributed_ns, ..account.waits };
-            TracedContainer { container, pod: account.pod, waits }
+            if account.waits.unattributed_ns != unattributed_ns {
+                Arc::make_mut(&mut account.waits).unattributed_ns = unattributed_ns;
+            }
+            TracedContainer { container, pod: account.pod, waits: Arc::clone(&account.waits) }
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use snapshot::{Losses, TraceMode};
 
 use crate::barrier::wait_for_runs;
-use crate::batch::Batch;
+use crate::batch::{Pending, drain_cgroups, drain_pairs};
 use crate::cost::{CostMeter, Totals};
 use crate::cpus::Cpus;
 use crate::error::StartError;
@@ -43,7 +43,7 @@ pub struct SchedTrace {
     cpus: Cpus,
     governor: Governor,
     cost: CostMeter,
-    batch: Batch,
+    pending: Pending,
     rollup: Rollup,
     polled: Instant,
     report: WaitReport,
@@ -74,7 +74,7 @@ impl SchedTrace {
         Ok(Self {
             governor: Governor::new(options.budget.max(f64::MIN_POSITIVE), now),
             cost: CostMeter::default(),
-            batch: Batch::default(),
+            pending: Pending::default(),
             rollup: Rollup::new(!cpus.siblings.is_empty()),
             polled: now,
             report: WaitReport::empty(),
@@ -121,8 +121,11 @@ impl SchedTrace {
         tables.flip();
         wait_for_runs();
         let scale = self.governor.scale();
-        self.batch.drain(tables.cgroups(retired), tables.pairs(retired), scale);
-        self.rollup.take(&mut self.batch, owners, elapsed.as_secs_f64());
+        self.rollup.retry(&mut self.pending, owners);
+        let cgroups = drain_cgroups(tables.cgroups(retired), scale);
+        let pairs = drain_pairs(tables.pairs(retired), scale);
+        self.rollup.add(cgroups, pairs, &mut self.pending, owners);
+        self.rollup.end_poll(elapsed.as_secs_f64());
         if self.governor.mode() == TraceMode::Continuous {
             self.rollup.reconcile(delays);
         }

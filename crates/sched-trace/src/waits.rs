@@ -1,5 +1,7 @@
 //! Results of a poll: waits by cause and container, and by the pod that caused them. Plain values.
 
+use std::sync::Arc;
+
 use snapshot::{ContainerWaits, Losses, TraceMode};
 
 /// Id of a container, chosen by the caller and never reused.
@@ -55,15 +57,15 @@ pub struct RunDelay {
 }
 
 /// Waits of one container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracedContainer {
     /// Id of the container.
     pub container: ContainerId,
     /// Id of its pod.
     pub pod: PodId,
     /// Waits of its threads by cause. A wait counts while it lasts, or when it ends if its run queue
-    /// was ever throttled.
-    pub waits: ContainerWaits,
+    /// was ever throttled. The same allocation as in the report before if nothing has changed.
+    pub waits: Arc<ContainerWaits>,
 }
 
 /// The cause of a pod's wait.
@@ -136,6 +138,13 @@ pub struct WaitReport {
 }
 
 impl WaitReport {
+    /// Waits of one container; `None` before its first.
+    #[must_use]
+    pub fn waits(&self, container: ContainerId) -> Option<&Arc<ContainerWaits>> {
+        let found = self.containers.binary_search_by_key(&container, |traced| traced.container);
+        found.ok().map(|at| &self.containers[at].waits)
+    }
+
     pub(crate) fn empty() -> Self {
         Self {
             mode: TraceMode::Continuous,

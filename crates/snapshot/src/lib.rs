@@ -22,8 +22,8 @@ pub use node::{
 };
 pub use published::Published;
 pub use waits::{
-    ContainerWaits, Culprit, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses, LostTime,
-    NodeWaits, PollLosses, PressureRow, PressureScope, STALL_BOUNDS_NS, SmtShares, TraceMode,
-    TraceRow,
+    ByRow, ContainerWaits, Culprit, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses,
+    LostTime, NodeWaits, PollLosses, PressureRow, PressureScope, STALL_BOUNDS_NS, SmtShares,
+    TraceMode, TraceRow,
 };
 pub use window::{WINDOW, ends_window};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::node::{ContainerRow, FeatureState, PodIdentity};
+use crate::node::{ContainerIdentity, ContainerRow, FeatureState, PodIdentity};
 
 /// Upper bounds of the run-queue latency histogram, nanoseconds; one more bucket is unbounded.
 pub const LATENCY_BOUNDS_NS: [u64; 9] = [
@@ -237,8 +237,9 @@ pub struct PressureRow {
 /// All findings of the trace up to its last poll.
 #[derive(Debug, Clone, Default)]
 pub struct NodeWaits {
-    /// Waits by the labels of the container's series.
-    pub containers: HashMap<Box<str>, Arc<ContainerWaits>>,
+    /// Waits of each container, `None` before its first; in the order of the rows of the snapshot
+    /// that the trace knew.
+    pub containers: Vec<(Arc<ContainerIdentity>, Option<Arc<ContainerWaits>>)>,
     /// Waits by victim and aggressor.
     pub interference: Vec<InterferenceRow>,
     /// Lost time of the last polls, the oldest first, so that a reader may miss some. Empty unless
@@ -270,8 +271,55 @@ impl NodeWaits {
 
     /// Stores each container's waits in its row.
     pub fn join(&self, rows: &mut [ContainerRow]) {
-        for row in rows {
-            row.waits = self.containers.get(&row.identity.labels).cloned();
+        let mut containers = ByRow::new(&self.containers);
+        for (at, row) in rows.iter_mut().enumerate() {
+            row.waits = containers.get(at, &row.identity).cloned().flatten();
         }
+    }
+}
+
+/// Values of containers in the order of the rows of an earlier snapshot. Rows mostly stay where they
+/// were, and then need no search.
+#[derive(Debug)]
+pub struct ByRow<'a, T> {
+    values: &'a [(Arc<ContainerIdentity>, T)],
+    by_labels: Option<HashMap<&'a str, &'a T>>,
+}
+
+impl<'a, T> ByRow<'a, T> {
+    /// `values` with the identity of each container.
+    #[must_use]
+    pub fn new(values: &'a [(Arc<ContainerIdentity>, T)]) -> Self {
+        Self { values, by_labels: None }
+    }
+
+    /// The value of the container whose row is now at `at`.
+    pub fn get(&mut self, at: usize, identity: &Arc<ContainerIdentity>) -> Option<&'a T> {
+        match self.values.get(at) {
+            Some((known, value)) if Arc::ptr_eq(known, identity) => Some(value),
+            _ => {
+                let values = self.values.iter();
+                let by_labels = || values.map(|(known, value)| (&*known.labels, value)).collect();
+                self.by_labels.get_or_insert_with(by_labels).get(&*identity.labels).copied()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_has_moved_is_found_by_its_labels() {
+        let identity = |labels: &str| {
+            Arc::new(ContainerIdentity { labels: labels.into(), ..ContainerIdentity::default() })
+        };
+        let known = ["a", "b", "c"].map(|labels| (identity(labels), labels.to_owned()));
+        let mut values = ByRow::new(&known);
+        let mut get = |at, identity| values.get(at, identity).map(String::as_str);
+        assert_eq!(get(0, &known[0].0), Some("a"));
+        assert_eq!([get(0, &identity("new")), get(1, &known[0].0)], [None, Some("a")]);
+        assert_eq!([get(2, &identity("b")), get(3, &known[2].0)], [Some("b"), Some("c")]);
     }
 }

@@ -108,17 +108,19 @@ struct Delays {
 }
 
 impl Delays {
-    /// Deltas of the run delays since the last call. The sampler reads a container's threads about
+    /// Deltas of the run delays since the last call, for the snapshot that the owners were refreshed
+    /// with. The sampler reads a container's threads about
     /// every ten seconds. An unchanged delay has not been read again, or the threads did not wait.
     ///
     /// A delay of 0 is the first of each container. One that is younger than the trace has it until
     /// its threads are read.
     fn gained(&mut self, snapshot: &NodeSnapshot, owners: &NodeOwners) -> Vec<RunDelay> {
-        self.last.retain(|&container, _| owners.is_container(container));
-        self.older.retain(|&container| owners.is_container(container));
+        if owners.any_gone() {
+            self.last.retain(|&container, _| owners.is_container(container));
+            self.older.retain(|&container| owners.is_container(container));
+        }
         let mut gained = Vec::new();
-        for row in &snapshot.containers {
-            let Some(container) = owners.container_id(&row.identity.labels) else { continue };
+        for (row, &(_, container)) in snapshot.containers.iter().zip(owners.rows()) {
             if !self.is_begun {
                 self.older.insert(container);
             }

@@ -1,7 +1,8 @@
 //! Owners of cgroups by inode: from the sampler's rows with the names of their series, or from the
 //! path for all others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,17 +24,37 @@ pub(crate) struct NodeOwners {
     next_id: u64,
     /// By the labels of the container's series.
     containers: HashMap<Box<str>, Seen<(ContainerId, PodId)>>,
-    container_labels: HashMap<ContainerId, Box<str>>,
+    container_ids: HashSet<ContainerId>,
     /// By namespace and name.
     pods: HashMap<(String, String), PodId>,
-    identities: HashMap<PodId, Seen<Arc<PodIdentity>>>,
+    named: HashMap<PodId, Seen<NamedPod>>,
     /// Pods that are gone, and the last poll that saw them.
-    gone: HashMap<PodId, Seen<Arc<PodIdentity>>>,
+    gone: HashMap<PodId, Seen<NamedPod>>,
     cgroups: HashMap<u64, Seen<Owner>>,
     /// Owners of the existing kubelet cgroups, by path.
     paths: HashMap<Arc<str>, Owner>,
+    /// The containers of the last snapshot, in its order, and its cgroups.
+    rows: Vec<(Arc<ContainerIdentity>, ContainerId)>,
+    cgroup_rows: Vec<CgroupRow>,
+    /// The last poll whose snapshot had others than the one before.
+    changed: u64,
     /// The last poll with whose snapshot a container or a pod left.
     left: u64,
+}
+
+/// Names of a pod.
+#[derive(Debug, Clone)]
+pub(crate) struct NamedPod {
+    pub(crate) identity: Arc<PodIdentity>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) pod: Arc<str>,
+}
+
+impl NamedPod {
+    fn new(namespace: &str, pod: &str) -> Self {
+        let identity = Arc::new(PodIdentity::new(namespace.to_owned(), pod.to_owned()));
+        Self { identity, namespace: namespace.into(), pod: pod.into() }
+    }
 }
 
 /// A value, and the last poll that saw it.
@@ -52,23 +73,39 @@ impl NodeOwners {
             poll: 0,
             next_id: 0,
             containers: HashMap::new(),
-            container_labels: HashMap::new(),
+            container_ids: HashSet::new(),
             pods: HashMap::new(),
-            identities: HashMap::new(),
+            named: HashMap::new(),
             gone: HashMap::new(),
             cgroups: HashMap::new(),
             paths: HashMap::new(),
+            rows: Vec::new(),
+            cgroup_rows: Vec::new(),
+            changed: 0,
             left: 0,
         }
     }
 
-    /// Updates the owners from a snapshot.
+    /// Updates the owners from a snapshot. Polls without a change are not counted, once nothing
+    /// waits to be forgotten.
     pub(crate) fn refresh(&mut self, snapshot: &NodeSnapshot, now: Instant) {
         self.now = now;
-        self.poll += 1;
-        for row in &snapshot.containers {
-            self.container(&row.identity);
+        let is_known = self.is_known(snapshot);
+        if is_known && self.poll > self.changed + KEPT_POLLS + 1 {
+            return;
         }
+        self.poll += 1;
+        if !is_known {
+            self.changed = self.poll;
+            self.cgroup_rows.clone_from(&snapshot.cgroups);
+        }
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        for row in &snapshot.containers {
+            let (container, _) = self.container(&row.identity);
+            rows.push((Arc::clone(&row.identity), container));
+        }
+        self.rows = rows;
         self.paths.clear();
         // Containers first, because they determine the pod of the other cgroups.
         for row in &snapshot.cgroups {
@@ -92,6 +129,15 @@ impl NodeOwners {
         self.forget();
     }
 
+    /// Whether the snapshot has the same containers and cgroups as the last one.
+    fn is_known(&self, snapshot: &NodeSnapshot) -> bool {
+        let (rows, cgroups) = (&snapshot.containers, &snapshot.cgroups);
+        self.rows.len() == rows.len()
+            && self.cgroup_rows.len() == cgroups.len()
+            && self.rows.iter().zip(rows).all(|(known, row)| Arc::ptr_eq(&known.0, &row.identity))
+            && self.cgroup_rows.iter().zip(cgroups).all(|(known, row)| is_same(known, row))
+    }
+
     fn own(&mut self, row: &CgroupRow, owner: Owner) {
         self.cgroups.insert(row.inode, Seen { it: owner, poll: self.poll });
         self.paths.insert(Arc::clone(&row.path), owner);
@@ -100,7 +146,7 @@ impl NodeOwners {
     fn forget(&mut self) {
         let now = self.poll;
         self.cgroups.retain(|_, cgroup| cgroup.poll + KEPT_POLLS >= now);
-        let Self { containers, pods, container_labels, identities, gone, .. } = self;
+        let Self { containers, pods, container_ids, named, gone, .. } = self;
         gone.retain(|_, pod| pod.poll + KEPT_POLLS >= now);
         let before = containers.len();
         containers.retain(|_, container| container.poll == now);
@@ -109,10 +155,10 @@ impl NodeOwners {
             return;
         }
         self.left = now;
-        container_labels.retain(|_, labels| containers.contains_key(labels));
-        pods.retain(|_, pod| identities.get(pod).is_some_and(|pod| pod.poll == now));
-        for (pod, identity) in identities.extract_if(|_, pod| pod.poll != now) {
-            gone.insert(pod, Seen { it: identity.it, poll: now });
+        *container_ids = containers.values().map(|container| container.it.0).collect();
+        pods.retain(|_, pod| named.get(pod).is_some_and(|pod| pod.poll == now));
+        for (pod, names) in named.extract_if(|_, pod| pod.poll != now) {
+            gone.insert(pod, Seen { it: names.it, poll: now });
         }
     }
 
@@ -121,7 +167,7 @@ impl NodeOwners {
         if let Some(seen) = self.containers.get_mut(&identity.labels) {
             seen.poll = poll;
             let (container, pod) = seen.it;
-            if let Some(pod) = self.identities.get_mut(&pod) {
+            if let Some(pod) = self.named.get_mut(&pod) {
                 pod.poll = poll;
             }
             return (container, pod);
@@ -130,43 +176,44 @@ impl NodeOwners {
         self.next_id += 1;
         let container = ContainerId(self.next_id);
         self.containers.insert(identity.labels.clone(), Seen { it: (container, pod), poll });
-        self.container_labels.insert(container, identity.labels.clone());
+        self.container_ids.insert(container);
         (container, pod)
     }
 
     fn pod(&mut self, namespace: &str, name: &str) -> PodId {
-        let Self { pods, identities, next_id, poll, .. } = self;
+        let Self { pods, named, next_id, poll, .. } = self;
         let pod = *pods.entry((namespace.to_owned(), name.to_owned())).or_insert_with(|| {
             *next_id += 1;
             PodId(*next_id)
         });
-        let identity = || Arc::new(PodIdentity::new(namespace.to_owned(), name.to_owned()));
-        identities.entry(pod).or_insert_with(|| Seen { it: identity(), poll: *poll }).poll = *poll;
+        let names = || NamedPod::new(namespace, name);
+        named.entry(pod).or_insert_with(|| Seen { it: names(), poll: *poll }).poll = *poll;
         pod
     }
 
-    /// Id of the container whose series has these labels.
-    pub(crate) fn container_id(&self, labels: &str) -> Option<ContainerId> {
-        self.containers.get(labels).map(|seen| seen.it.0)
+    /// The containers of the last snapshot, in its order.
+    pub(crate) fn rows(&self) -> &[(Arc<ContainerIdentity>, ContainerId)] {
+        &self.rows
     }
 
     pub(crate) fn is_container(&self, container: ContainerId) -> bool {
-        self.container_labels.contains_key(&container)
-    }
-
-    /// Labels of the container's series.
-    pub(crate) fn labels(&self, container: ContainerId) -> Option<&str> {
-        self.container_labels.get(&container).map(|labels| &**labels)
+        self.container_ids.contains(&container)
     }
 
     /// Name of the pod; that of a pod that is gone as long as its cgroups have an owner.
     pub(crate) fn name(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
-        self.identities.get(&pod).or_else(|| self.gone.get(&pod)).map(|seen| &seen.it)
+        let seen = self.named.get(&pod).or_else(|| self.gone.get(&pod));
+        seen.map(|seen| &seen.it.identity)
+    }
+
+    /// Names of a pod that is not gone.
+    pub(crate) fn named(&self, pod: PodId) -> Option<&NamedPod> {
+        self.named.get(&pod).map(|seen| &seen.it)
     }
 
     /// Name of a pod that is not gone.
     pub(crate) fn identity(&self, pod: PodId) -> Option<&Arc<PodIdentity>> {
-        self.identities.get(&pod).map(|seen| &seen.it)
+        self.named(pod).map(|names| &names.identity)
     }
 
     /// Owner of a cgroup that the sampler does not know: the container above it, else the pod, else
@@ -176,6 +223,15 @@ impl NodeOwners {
         let mut ancestors = std::iter::successors(Some(path), |path| parent(path));
         ancestors.find_map(|path| self.paths.get(path)).copied().unwrap_or(Owner::System)
     }
+}
+
+/// Whether both are the same cgroup in the same role.
+fn is_same(known: &CgroupRow, row: &CgroupRow) -> bool {
+    let is_same_kind = match (&known.kind, &row.kind) {
+        (CgroupKind::Container(known), CgroupKind::Container(row)) => Arc::ptr_eq(known, row),
+        (known, row) => discriminant(known) == discriminant(row),
+    };
+    is_same_kind && known.inode == row.inode && Arc::ptr_eq(&known.path, &row.path)
 }
 
 /// Path of the cgroup above; `None` directly below the mount.
@@ -196,7 +252,7 @@ impl Owners for NodeOwners {
     }
 
     fn has_pod(&self, pod: PodId) -> bool {
-        self.identities.contains_key(&pod)
+        self.named.contains_key(&pod)
     }
 
     /// For some polls, because its cgroups keep their owner.
@@ -252,10 +308,8 @@ mod tests {
         let Owner::Container { container, pod } = owners.owner(11) else { panic!("no container") };
         assert_eq!([10, 12].map(|inode| owners.owner(inode)), [Owner::Pod(pod); 2]);
         assert_eq!([1, 13, 20, 99].map(|inode| owners.owner(inode)), [Owner::Unknown; 4]);
-        assert_eq!(
-            owners.labels(container),
-            Some(r#"namespace="shop",pod="cart",container="app""#)
-        );
+        let [(identity, id)] = owners.rows() else { panic!("{:?}", owners.rows()) };
+        assert_eq!((&*identity.container, *id), ("app", container));
         assert_eq!(&*owners.identity(pod).unwrap().labels, r#"namespace="shop",pod="cart""#);
     }
 
@@ -294,5 +348,35 @@ mod tests {
         assert!(!owners.has_container(container) && !owners.has_pod(pod));
         owners.refresh(&snapshot(), Instant::now());
         assert_ne!(owners.owner(11), Owner::Container { container, pod });
+    }
+
+    #[test]
+    fn what_leaves_after_many_polls_without_a_change_is_kept_as_long() {
+        let mut owners = NodeOwners::new(PathIndex::new("/nowhere", None));
+        let with_all = snapshot();
+        (0..50).for_each(|_| owners.refresh(&with_all, Instant::now()));
+        let (owner, polls) = (owners.owner(11), owners.poll);
+        owners.refresh(&with_all, Instant::now());
+        assert_eq!(owners.poll, polls, "nothing has changed");
+        assert!(!owners.any_gone());
+        let Owner::Container { pod, .. } = owner else { panic!("no container") };
+        let empty = NodeSnapshot::default();
+        let kept: Vec<_> = (0..50)
+            .map(|_| {
+                owners.refresh(&empty, Instant::now());
+                (owners.owner(11) == owner, owners.name(pod).is_some(), owners.any_gone())
+            })
+            .collect();
+        let count = |of: fn(&(bool, bool, bool)) -> bool| kept.iter().filter(|k| of(k)).count();
+        let expected = KEPT_POLLS as usize;
+        assert_eq!((count(|kept| kept.0), count(|kept| kept.1)), (expected, expected + 1));
+        assert_eq!(count(|kept| kept.2), expected + 2);
+        // The other role of a cgroup is a change, too.
+        owners.refresh(&with_all, Instant::now());
+        (0..50).for_each(|_| owners.refresh(&with_all, Instant::now()));
+        let mut other = with_all.clone();
+        other.cgroups[4].kind = CgroupKind::Sandbox;
+        owners.refresh(&other, Instant::now());
+        assert!(matches!(owners.owner(13), Owner::Pod(_)));
     }
 }

@@ -11,13 +11,13 @@
 mod block;
 mod interval;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use snapshot::{
-    CgroupKind, ContainerRow, ContainerWaits, NodeSnapshot, NodeWaits, PodIdentity, PressureRow,
-    PressureScope, TraceMode,
+    ByRow, CgroupKind, ContainerIdentity, ContainerRow, ContainerWaits, NodeSnapshot, NodeWaits,
+    PodIdentity, PressureRow, PressureScope, TraceMode,
 };
 
 use crate::waits::TracedLoss;
@@ -46,8 +46,8 @@ pub(super) struct PressureMeter {
 /// Counters at one reading.
 #[derive(Debug, Default)]
 struct Counters {
-    /// By the labels of the container's series.
-    containers: HashMap<Box<str>, (Scoped, Counted)>,
+    /// In the order of the snapshot's rows.
+    containers: Vec<(Arc<ContainerIdentity>, Counted)>,
     /// Wait time of containers that are not known, nanoseconds.
     unknown_ns: u64,
 }
@@ -74,7 +74,8 @@ struct Total {
 }
 
 impl PressureMeter {
-    /// Reads the counters of one poll. `now` is the time up to which they count. Returns nothing for
+    /// Reads the counters of one poll, of which `waits` has been made for `snapshot`. `now` is the time
+    /// up to which they count. Returns nothing for
     /// the first reading, and nothing unless waits are traced all the time: counts of a trace in
     /// bursts are estimates, not bounds.
     ///
@@ -84,7 +85,7 @@ impl PressureMeter {
         now: Instant,
         waits: &NodeWaits,
         lost: impl Iterator<Item = (&'a PodIdentity, &'a TracedLoss)>,
-        snapshot: &NodeSnapshot,
+        snapshot: &'a NodeSnapshot,
     ) -> Vec<PressureRow> {
         let mode = waits.trace.as_ref().map(|trace| trace.mode);
         if mode != Some(TraceMode::Continuous) {
@@ -103,20 +104,20 @@ impl PressureMeter {
     }
 
     /// Waits since the last reading.
-    fn advance(&mut self, waits: &NodeWaits, snapshot: &NodeSnapshot) -> Interval {
+    fn advance<'a>(&mut self, waits: &NodeWaits, snapshot: &'a NodeSnapshot) -> Interval<'a> {
         let before = std::mem::take(&mut self.counters);
         let mut interval = Interval {
             any_unnamed: snapshot.cgroups.iter().any(|row| matches!(row.kind, CgroupKind::Pending)),
             cpus: self.advance_cpus(snapshot),
             ..Interval::default()
         };
-        for row in &snapshot.containers {
-            let counted = Counted::of(waits.containers.get(&row.identity.labels));
-            let last = before.containers.get(&row.identity.labels).map(|(_, last)| *last);
-            interval.pod(row).add_container(row, &counted.since(last.unwrap_or_default()));
-            self.counters
-                .containers
-                .insert(row.identity.labels.clone(), (Scoped::of(row), counted));
+        self.counters.containers.reserve_exact(snapshot.containers.len());
+        let (mut traced, mut last) = (ByRow::new(&waits.containers), ByRow::new(&before.containers));
+        for (at, row) in snapshot.containers.iter().enumerate() {
+            let counted = Counted::of(traced.get(at, &row.identity).and_then(Option::as_deref));
+            let last = last.get(at, &row.identity).copied().unwrap_or_default();
+            interval.pod(row).add_container(row, &counted.since(last));
+            self.counters.containers.push((Arc::clone(&row.identity), counted));
         }
         let losses = waits.trace.as_ref().map(|trace| trace.losses).unwrap_or_default();
         self.counters.unknown_ns = losses.lost_ns + losses.unknown_cgroup_ns;
@@ -136,14 +137,18 @@ impl PressureMeter {
     fn advance_departed(&mut self, before: &Counters) {
         self.departed.iter_mut().for_each(|(_, left)| *left -= 1);
         self.departed.retain(|&(_, left)| left > 0);
-        let is_gone = |labels: &str| !self.counters.containers.contains_key(labels);
-        let gone = before.containers.iter().filter(|(labels, _)| is_gone(labels));
-        self.departed.extend(gone.map(|(_, (scoped, _))| (scoped.clone(), DEPARTURE)));
+        let (before, now) = (&before.containers, &self.counters.containers);
+        let is_same = |(a, b): (&(Arc<_>, _), &(Arc<_>, _))| Arc::ptr_eq(&a.0, &b.0);
+        if before.len() != now.len() || !before.iter().zip(now).all(is_same) {
+            let now: HashSet<&str> = now.iter().map(|(identity, _)| &*identity.labels).collect();
+            let gone = before.iter().filter(|(identity, _)| !now.contains(&*identity.labels));
+            self.departed.extend(gone.map(|(identity, _)| (Scoped::of(identity), DEPARTURE)));
+        }
         self.departed.sort_by_key(|&(_, left)| std::cmp::Reverse(left));
         self.departed.dedup_by(|(later, _), (first, _)| later == first);
     }
 
-    fn rows(&mut self, interval: &Interval) -> Vec<PressureRow> {
+    fn rows(&mut self, interval: &Interval<'_>) -> Vec<PressureRow> {
         let mut rows = Vec::new();
         self.block.add(interval);
         for scope in [PressureScope::Node].into_iter().chain(PressureScope::CLASSES) {
@@ -228,7 +233,7 @@ impl Total {
 }
 
 impl Counted {
-    fn of(waits: Option<&Arc<ContainerWaits>>) -> Self {
+    fn of(waits: Option<&ContainerWaits>) -> Self {
         waits.map_or_else(Self::default, |waits| Self {
             others_ns: waits.neighbor_ns + waits.system_ns,
             self_ns: waits.self_ns,

@@ -1,16 +1,19 @@
 //! Results of a poll, under the names of the series.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use snapshot::{
-    ContainerWaits, Culprit, FeatureState, InterferenceRow, LostTime, NodeWaits, TraceMode,
-    TraceRow,
+    ContainerIdentity, ContainerWaits, Culprit, FeatureState, InterferenceRow, LostTime, NodeWaits,
+    TraceMode, TraceRow,
 };
 
 use super::FEATURE;
 use super::owners::NodeOwners;
-use crate::waits::{Aggressor, LostTo, PodId, TracedLoss, WaitReport};
+use crate::waits::{Aggressor, ContainerId, LostTo, PodId, TracedLoss, WaitReport};
+
+/// Namespaces of the aggressors that are no pod, and their name.
+static NAMES_OF_NO_POD: LazyLock<[Arc<str>; 3]> =
+    LazyLock::new(|| ["system", "other", ""].map(Into::into));
 
 pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
     NodeWaits {
@@ -33,12 +36,15 @@ pub(crate) fn waits(found: &WaitReport, owners: &NodeOwners) -> NodeWaits {
     }
 }
 
-fn containers(found: &WaitReport, owners: &NodeOwners) -> HashMap<Box<str>, Arc<ContainerWaits>> {
-    let named = found.containers.iter().filter_map(|traced| {
-        let labels = owners.labels(traced.container)?;
-        Some((labels.into(), Arc::new(traced.waits)))
-    });
-    named.collect()
+/// Waits of each container of the last snapshot.
+fn containers(
+    found: &WaitReport,
+    owners: &NodeOwners,
+) -> Vec<(Arc<ContainerIdentity>, Option<Arc<ContainerWaits>>)> {
+    let row = |(identity, container): &(Arc<ContainerIdentity>, ContainerId)| {
+        (Arc::clone(identity), found.waits(*container).cloned())
+    };
+    owners.rows().iter().map(row).collect()
 }
 
 fn interference(
@@ -46,18 +52,19 @@ fn interference(
     wait_ns: u64,
     owners: &NodeOwners,
 ) -> Option<InterferenceRow> {
+    let [system, other, no_name] = &*NAMES_OF_NO_POD;
     let (aggressor_namespace, aggressor_pod) = match aggressor {
         Aggressor::Pod(pod) => {
-            let identity = owners.identity(pod)?;
-            (identity.namespace.as_str(), identity.pod.as_str())
+            let names = owners.named(pod)?;
+            (&names.namespace, &names.pod)
         }
-        Aggressor::System => ("system", ""),
-        Aggressor::Other => ("other", ""),
+        Aggressor::System => (system, no_name),
+        Aggressor::Other => (other, no_name),
     };
     Some(InterferenceRow {
         victim: Arc::clone(owners.identity(victim)?),
-        aggressor_namespace: aggressor_namespace.into(),
-        aggressor_pod: aggressor_pod.into(),
+        aggressor_namespace: Arc::clone(aggressor_namespace),
+        aggressor_pod: Arc::clone(aggressor_pod),
         wait_ns,
     })
 }

@@ -41,21 +41,26 @@ impl Owners for Node {
     }
 }
 
-fn batch(cgroups: &[(u64, CgroupSample)], pairs: &[(u64, u64, u64)]) -> Batch {
+fn samples(cgroups: &[(u64, CgroupSample)], pairs: &[(u64, u64, u64)]) -> Pending {
     let pair = |&(victim, holder, wait_ns): &(u64, u64, u64)| {
         (
             PairKey { victim, holder },
             PairSample { wait_ns, lost_ns: wait_ns / 2, smt_ns: wait_ns * 2, age: 0 },
         )
     };
-    Batch {
+    Pending {
         cgroups: HashMap::from_iter(cgroups.iter().copied()),
         pairs: pairs.iter().map(pair).collect(),
     }
 }
 
-fn waits(rollup: &Rollup, id: u64) -> ContainerWaits {
-    rollup.containers().find(|traced| traced.container == container(id)).unwrap().waits
+fn poll_once(rollup: &mut Rollup, pending: &mut Pending, node: &mut Node) {
+    rollup.retry(pending, node);
+    rollup.end_poll(1.0);
+}
+
+fn waits(rollup: &mut Rollup, id: u64) -> ContainerWaits {
+    *rollup.containers().find(|traced| traced.container == container(id)).unwrap().waits
 }
 
 #[test]
@@ -80,8 +85,8 @@ fn each_part_goes_to_its_cause() {
         (10, ROOT, 5000),
         (10, IDLE, 6000),
     ];
-    rollup.take(&mut batch(&[(10, sample)], &pairs), &mut Node::default(), 1.0);
-    let found = waits(&rollup, 10);
+    poll_once(&mut rollup, &mut samples(&[(10, sample)], &pairs), &mut Node::default());
+    let found = waits(&mut rollup, 10);
     assert_eq!(
         rollup.containers().next().map(|traced| (traced.container, traced.pod)),
         Some((container(10), POD))
@@ -106,8 +111,8 @@ fn lost_time_has_a_culprit_and_none_in_its_own_pod() {
     // Half of each wait is lost. Two containers of the pod, its own sandbox, another pod, a host
     // service, an unknown cgroup.
     let pairs = [(10, 12, 30), (10, 20, 700), (11, 20, 60), (10, 30, 4000), (10, 99, 90_000)];
-    let mut batch = batch(&[(10, sample), (11, sample)], &pairs);
-    (0..=MAX_AGE).for_each(|_| rollup.take(&mut batch, &mut Node::default(), 1.0));
+    let mut pending = samples(&[(10, sample), (11, sample)], &pairs);
+    (0..=MAX_AGE).for_each(|_| poll_once(&mut rollup, &mut pending, &mut Node::default()));
     let part = |(to, ns, late_ns)| LostPart { to, ns, late_ns };
     let by = [
         (LostTo::Pod(OTHER_POD), 350 + 30, 0),
@@ -125,10 +130,10 @@ fn lost_time_has_a_culprit_and_none_in_its_own_pod() {
 fn only_containers_have_waits() {
     let mut rollup = Rollup::new(false);
     let sample = CgroupSample { self_ns: 1, ..CgroupSample::default() };
-    let mut batch = batch(&[(12, sample), (30, sample)], &[(12, 20, 5), (30, 20, 5)]);
-    rollup.take(&mut batch, &mut Node::default(), 1.0);
+    let mut pending = samples(&[(12, sample), (30, sample)], &[(12, 20, 5), (30, 20, 5)]);
+    poll_once(&mut rollup, &mut pending, &mut Node::default());
     assert_eq!(rollup.containers().count() + rollup.interference().count(), 0);
-    assert!(batch.cgroups.is_empty() && batch.pairs.is_empty());
+    assert!(pending.cgroups.is_empty() && pending.pairs.is_empty());
 }
 
 #[test]
@@ -136,14 +141,14 @@ fn a_cgroup_that_becomes_known_later_loses_nothing() {
     let mut rollup = Rollup::new(false);
     let mut node = Node { hidden: vec![10, 20], ..Node::default() };
     let sample = CgroupSample { self_ns: 7, ..CgroupSample::default() };
-    let mut batch = batch(&[(10, sample)], &[(10, 20, 5), (10, 30, 6)]);
+    let mut pending = samples(&[(10, sample)], &[(10, 20, 5), (10, 30, 6)]);
     for _ in 0..3 {
-        rollup.take(&mut batch, &mut node, 1.0);
+        poll_once(&mut rollup, &mut pending, &mut node);
     }
     assert_eq!(rollup.containers().count(), 0);
     node.hidden.clear();
-    rollup.take(&mut batch, &mut node, 1.0);
-    let found = waits(&rollup, 10);
+    poll_once(&mut rollup, &mut pending, &mut node);
+    let found = waits(&mut rollup, 10);
     assert_eq!((found.self_ns, found.neighbor_ns, found.system_ns), (7, 5, 6));
 }
 
@@ -151,12 +156,12 @@ fn a_cgroup_that_becomes_known_later_loses_nothing() {
 fn a_cgroup_that_never_becomes_known_blames_nobody() {
     let mut rollup = Rollup::new(false);
     let sample = CgroupSample { self_ns: 7, ..CgroupSample::default() };
-    let mut batch = batch(&[(98, sample)], &[(10, 99, 5), (98, 10, 6)]);
+    let mut pending = samples(&[(98, sample)], &[(10, 99, 5), (98, 10, 6)]);
     for _ in 0..=MAX_AGE {
-        rollup.take(&mut batch, &mut Node::default(), 1.0);
+        poll_once(&mut rollup, &mut pending, &mut Node::default());
     }
-    assert!(batch.cgroups.is_empty() && batch.pairs.is_empty());
-    assert_eq!(waits(&rollup, 10).unattributed_ns, 5);
+    assert!(pending.cgroups.is_empty() && pending.pairs.is_empty());
+    assert_eq!(waits(&mut rollup, 10).unattributed_ns, 5);
     assert_eq!(rollup.unknown_cgroup_ns, 5 + 6);
     assert_eq!(rollup.interference().count(), 0);
 }
@@ -166,10 +171,8 @@ fn removed_cgroups_are_forgotten() {
     let mut rollup = Rollup::new(false);
     let mut node = Node::default();
     let ms = 1_000_000;
-    rollup.take(
-        &mut batch(&[], &[(10, 20, 50 * ms), (20, 10, 50 * ms), (20, 30, 1)]),
+    poll_once(&mut rollup, &mut samples(&[], &[(10, 20, 50 * ms), (20, 10, 50 * ms), (20, 30, 1)]),
         &mut node,
-        1.0,
     );
     assert_eq!(rollup.interference().count(), 3);
     node.gone.push(POD);
@@ -187,9 +190,9 @@ fn run_delay_that_was_not_attributed_shows() {
     let mut rollup = Rollup::new(false);
     let mut node = Node::default();
     let mut poll = |attributed_ns, gained_ns| {
-        rollup.take(&mut batch(&[], &[(10, 20, attributed_ns)]), &mut node, 1.0);
+        poll_once(&mut rollup, &mut samples(&[], &[(10, 20, attributed_ns)]), &mut node);
         rollup.reconcile(&[RunDelay { container: container(10), gained_ns }]);
-        waits(&rollup, 10).unattributed_ns
+        waits(&mut rollup, 10).unattributed_ns
     };
     assert_eq!(poll(100, 1_000_000), 0);
     // 100 from before the first report, and 40.
@@ -201,27 +204,47 @@ fn run_delay_that_was_not_attributed_shows() {
 fn a_wait_whose_holder_becomes_known_later_counts_once() {
     let mut rollup = Rollup::new(false);
     let mut node = Node::default();
-    let mut pending = batch(&[], &[(10, 20, 100)]);
-    let mut poll = |pending: &mut Batch, node: &mut Node, gained_ns| {
-        rollup.take(pending, node, 1.0);
+    let mut pending = samples(&[], &[(10, 20, 100)]);
+    let mut poll = |pending: &mut Pending, node: &mut Node, gained_ns| {
+        poll_once(&mut rollup, pending, node);
         rollup.reconcile(&[RunDelay { container: container(10), gained_ns }]);
-        let waits = waits(&rollup, 10);
+        let waits = waits(&mut rollup, 10);
         (waits.system_ns, waits.unattributed_ns)
     };
     assert_eq!(poll(&mut pending, &mut node, 0), (0, 0));
     node.hidden.push(30);
-    pending.pairs.extend(batch(&[], &[(10, 30, 500)]).pairs);
+    pending.pairs.extend(samples(&[], &[(10, 30, 500)]).pairs);
     // 100 from before the first report, and 500, of which nothing is missing.
     assert_eq!(poll(&mut pending, &mut node, 600), (0, 0));
     assert_eq!(poll(&mut pending, &mut node, 20), (0, 20));
     node.hidden.clear();
     assert_eq!(poll(&mut pending, &mut node, 0), (500, 20));
     // A wait whose holder is never identified is unattributed, in full and only once.
-    pending.pairs.extend(batch(&[], &[(10, 99, 70)]).pairs);
+    pending.pairs.extend(samples(&[], &[(10, 99, 70)]).pairs);
     let unattributed: Vec<_> = (0..=MAX_AGE + 1)
         .map(|at| poll(&mut pending, &mut node, if at == 0 { 70 } else { 0 }).1)
         .collect();
     assert_eq!((unattributed[0], unattributed[unattributed.len() - 1]), (20, 90));
+}
+
+#[test]
+fn a_new_sample_is_added_or_waits_for_its_cgroups() {
+    let mut rollup = Rollup::new(false);
+    let mut pending = Pending::default();
+    let sample = CgroupSample { self_ns: 7, lost_idle_ns: 3, ..CgroupSample::default() };
+    let Pending { cgroups, pairs } =
+        samples(&[(10, sample), (98, sample)], &[(10, 20, 50), (10, 99, 600), (98, 10, 8000)]);
+    let mut node = Node::default();
+    rollup.retry(&mut pending, &mut node);
+    rollup.add(cgroups.into_iter(), pairs.into_iter(), &mut pending, &mut node);
+    rollup.end_poll(1.0);
+    assert_eq!((pending.cgroups.len(), pending.pairs.len()), (1, 2));
+    let found = waits(&mut rollup, 10);
+    assert_eq!((found.self_ns, found.neighbor_ns), (7, 50));
+    let lost = rollup.take_lost().next().unwrap();
+    assert!(lost.by.iter().all(|part| part.late_ns == 0), "{lost:?}");
+    (0..MAX_AGE).for_each(|_| poll_once(&mut rollup, &mut pending, &mut node));
+    assert_eq!((pending.len(), rollup.unknown_cgroup_ns), (0, 600 + 8000));
 }
 
 proptest! {
@@ -233,14 +256,14 @@ proptest! {
         )
     ) {
         let mut rollup = Rollup::new(false);
-        let mut pending = Batch::default();
+        let mut pending = Pending::default();
         let (mut put_in, mut before) = (0, 0);
         for pairs in polls {
             for (victim, holder, ns) in pairs {
                 pending.pairs.entry(PairKey { victim, holder }).or_default().wait_ns += ns;
                 put_in += ns;
             }
-            rollup.take(&mut pending, &mut Node::default(), 1.0);
+            poll_once(&mut rollup, &mut pending, &mut Node::default());
             let counted = |traced: TracedContainer| attributed(&traced.waits) + traced.waits.unattributed_ns;
             let out: u64 = rollup.containers().map(counted).sum();
             let waiting: u64 = pending.pairs.values().map(|sample| sample.wait_ns).sum();

@@ -212,8 +212,8 @@ impl Lab {
         self.poll(&[]);
         let report = self.trace().report().clone();
         let with_found = |(&container, truth): (&&Container, Measured)| {
-            let found = report.containers.iter().find(|traced| traced.container == container.id);
-            Measured { found: found.map_or(truth.found, |traced| traced.waits), ..truth }
+            let found = report.waits(container.id);
+            Measured { found: found.map_or(truth.found, |waits| **waits), ..truth }
         };
         containers.iter().zip(truth).map(with_found).collect()
     }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use snapshot::{CpusetRow, PressureScope};
 
-use super::interval::{Interval, PodKey, PodWaits, Scoped};
+use super::interval::{Interval, PodWaits, Scoped};
 use crate::waits::LostTo;
 
 /// Number of intervals of a block.
@@ -39,7 +39,8 @@ pub(super) struct Block {
     elapsed_ns: u64,
     /// Largest number of CPUs; 0 if it is unknown.
     cpus: u32,
-    pods: BTreeMap<PodKey, PodBlock>,
+    /// By namespace and name.
+    pods: BTreeMap<(Box<str>, Box<str>), PodBlock>,
 }
 
 #[derive(Debug)]
@@ -53,7 +54,7 @@ struct PodBlock {
 
 impl Block {
     /// Adds an interval.
-    pub(super) fn add(&mut self, interval: &Interval) {
+    pub(super) fn add(&mut self, interval: &Interval<'_>) {
         self.cpus = match (self.intervals, interval.cpus) {
             (0, now) => now.unwrap_or(0),
             (_, Some(now)) if self.cpus > 0 => self.cpus.max(now),
@@ -61,11 +62,12 @@ impl Block {
         };
         self.intervals += 1;
         self.elapsed_ns += interval.elapsed_ns;
-        for (key, pod) in interval.pods.iter().filter(|(_, pod)| !pod.lost.is_empty()) {
-            match self.pods.get_mut(key) {
-                Some(known) => known.add(pod),
-                None => drop(self.pods.insert(key.clone(), PodBlock::of(pod))),
+        for (&(namespace, name), pod) in &interval.pods {
+            if pod.lost.is_empty() {
+                continue;
             }
+            let known = self.pods.entry((namespace.into(), name.into()));
+            known.and_modify(|known| known.add(pod)).or_insert_with(|| PodBlock::of(pod));
         }
     }
 
@@ -94,7 +96,7 @@ impl Block {
 impl PodBlock {
     fn of(pod: &PodWaits) -> Self {
         let (cpuset, lost) = (pod.cpuset().cloned(), pod.lost.clone());
-        Self { scoped: pod.scoped.clone(), cpuset, lost, is_late: pod.is_late }
+        Self { scoped: pod.scoped, cpuset, lost, is_late: pod.is_late }
     }
 
     fn add(&mut self, pod: &PodWaits) {

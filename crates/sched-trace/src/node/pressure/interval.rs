@@ -11,20 +11,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use snapshot::{ContainerRow, CpusetRow, PodIdentity, PressureScope};
+use snapshot::{ContainerIdentity, ContainerRow, CpusetRow, PodIdentity, PressureScope};
 
 use crate::waits::{LostTo, TracedLoss};
 
-/// Namespace and name of a pod.
-pub(super) type PodKey = (Box<str>, Box<str>);
-
 /// Waits between two polls.
 #[derive(Debug, Default)]
-pub(super) struct Interval {
+pub(super) struct Interval<'a> {
     pub(super) elapsed_ns: u64,
     /// Number of CPUs that threads could run on; `None` if it is unknown.
     pub(super) cpus: Option<u32>,
-    pub(super) pods: BTreeMap<PodKey, PodWaits>,
+    /// By namespace and name.
+    pub(super) pods: BTreeMap<(&'a str, &'a str), PodWaits>,
     /// Wait time that may be any pod's, nanoseconds.
     pub(super) unknown_ns: u64,
     /// Whether there is a container whose waits have no name yet.
@@ -53,12 +51,9 @@ pub(super) struct PodWaits {
     pub(super) is_late: bool,
 }
 
-/// What decides which scopes cover a container.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Scoped {
-    qos_class: Box<str>,
-    best_effort: bool,
-}
+/// The scopes that cover a container.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Scoped([bool; 4]);
 
 /// Upper bound of an interval.
 #[derive(Debug, Default)]
@@ -72,13 +67,16 @@ pub(super) struct Upper {
 }
 
 impl Scoped {
-    pub(super) fn of(row: &ContainerRow) -> Self {
-        let (qos_class, best_effort) = (row.identity.qos_class.as_str(), row.identity.best_effort);
-        Self { qos_class: qos_class.into(), best_effort }
+    pub(super) fn of(identity: &ContainerIdentity) -> Self {
+        let mut covered = [false; 4];
+        for scope in [PressureScope::Node].into_iter().chain(PressureScope::CLASSES) {
+            covered[scope as usize] = scope.covers(&identity.qos_class, identity.best_effort);
+        }
+        Self(covered)
     }
 
-    pub(super) fn is_in(&self, scope: PressureScope) -> bool {
-        scope.covers(&self.qos_class, self.best_effort)
+    pub(super) fn is_in(self, scope: PressureScope) -> bool {
+        self.0[scope as usize]
     }
 }
 
@@ -89,19 +87,17 @@ impl Upper {
     }
 }
 
-impl Interval {
+impl<'a> Interval<'a> {
     /// The pod of this container.
-    pub(super) fn pod(&mut self, row: &ContainerRow) -> &mut PodWaits {
-        let key = (row.identity.namespace.as_str().into(), row.identity.pod.as_str().into());
-        self.pods
-            .entry(key)
-            .or_insert_with(|| PodWaits { scoped: Scoped::of(row), ..PodWaits::default() })
+    pub(super) fn pod(&mut self, row: &'a ContainerRow) -> &mut PodWaits {
+        let ContainerIdentity { namespace, pod, .. } = &*row.identity;
+        let new = || PodWaits { scoped: Scoped::of(&row.identity), ..PodWaits::default() };
+        self.pods.entry((namespace, pod)).or_insert_with(new)
     }
 
     /// Adds lost time. Of a pod without containers it may be any pod's.
-    pub(super) fn add_lost(&mut self, victim: &PodIdentity, lost: &TracedLoss) {
-        let key = (victim.namespace.as_str().into(), victim.pod.as_str().into());
-        match self.pods.get_mut(&key) {
+    pub(super) fn add_lost(&mut self, victim: &'a PodIdentity, lost: &TracedLoss) {
+        match self.pods.get_mut(&(&*victim.namespace, &*victim.pod)) {
             Some(pod) => pod.add_lost(lost),
             None => self.unknown_ns += lost.by.iter().map(|part| part.ns).sum::<u64>(),
         }

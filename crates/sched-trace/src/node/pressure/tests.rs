@@ -37,7 +37,15 @@ impl Node {
 
     /// Adds milliseconds to a container's counters.
     fn wait(&mut self, pod: &str, add: impl FnOnce(&mut ContainerWaits)) {
-        add(Arc::make_mut(self.waits.containers.entry(pod.into()).or_default()));
+        let of_pod = |row: &&ContainerRow| row.identity.pod == pod;
+        let row = self.snapshot.containers.iter().find(of_pod).unwrap();
+        let containers = &mut self.waits.containers;
+        let known = containers.iter().position(|(identity, _)| identity.pod == pod);
+        let at = known.unwrap_or_else(|| {
+            containers.push((Arc::clone(&row.identity), None));
+            containers.len() - 1
+        });
+        add(Arc::make_mut(containers[at].1.get_or_insert_default()));
     }
 
     /// Adds milliseconds of time that a pod lost; an empty name stands for the system.
