@@ -10,15 +10,17 @@ const RESERVED: u64 = 256;
 pub(crate) enum ReadClass {
     /// A counter, read at every tick.
     Counter,
-    /// Read at every tick, but changes rarely or matters for some cgroups only.
+    /// A counter, read at every tick in which the cgroup has run.
+    Running,
+    /// Read when it was written, and at every tick where writes are not reported.
     Setting,
     /// Read for a share of the containers per tick.
     Slow,
 }
 
 /// All classes, by descending priority for descriptors.
-pub(crate) const READ_CLASSES: [ReadClass; 3] =
-    [ReadClass::Counter, ReadClass::Setting, ReadClass::Slow];
+pub(crate) const READ_CLASSES: [ReadClass; 4] =
+    [ReadClass::Counter, ReadClass::Running, ReadClass::Setting, ReadClass::Slow];
 
 /// Number of descriptors that may still be kept open.
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +101,7 @@ mod tests {
         };
         assert_eq!([taken(limit.at_most(70)), taken(limit.at_most(700))], [70, 100]);
         let mut planned = limit.at_most(70);
-        planned.plan(|_| 30);
+        planned.plan(|_| 20);
         assert!(planned.keeps(ReadClass::Setting) && !planned.keeps(ReadClass::Slow));
     }
 
@@ -107,9 +109,9 @@ mod tests {
     fn the_classes_that_fit_together_are_kept() {
         let mut budget = DescriptorBudget::from_limit(RESERVED + 100);
         assert!(!budget.keeps(ReadClass::Setting));
-        assert!(!budget.plan(|_| 30));
+        assert!(!budget.plan(|_| 25));
         assert!(budget.keeps(ReadClass::Slow));
-        assert!(budget.plan(|_| 40));
+        assert!(budget.plan(|_| 30));
         assert!(budget.keeps(ReadClass::Setting) && !budget.keeps(ReadClass::Slow));
         // Counters have the highest priority, even if not all of them fit.
         assert!(budget.plan(|_| 1000));

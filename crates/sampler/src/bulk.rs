@@ -16,6 +16,9 @@ use crate::features;
 /// eight.
 const CGROUPS_PER_READ: usize = 4;
 
+/// Number of ticks in a row with collected counters after which they are relied on: a minute.
+const RELIABLE: u32 = 60;
+
 /// Source of the counters of all cgroups.
 pub trait BulkCounters: Send {
     /// Collects the counters of all cgroups, and returns their number. On cgroup v2, the usage is
@@ -46,6 +49,8 @@ pub(crate) struct Bulk {
     cgroups: usize,
     /// Number of cgroups of which `cpu.stat` was needed in this tick.
     needed: usize,
+    /// Number of ticks in a row with collected counters.
+    ticks: u32,
 }
 
 impl Bulk {
@@ -58,7 +63,16 @@ impl Bulk {
     /// worth it.
     pub(crate) fn is_worth_it(&mut self) -> bool {
         let needed = std::mem::take(&mut self.needed);
-        self.has_source() && needed * CGROUPS_PER_READ >= self.cgroups
+        let is_worth_it = self.has_source() && needed * CGROUPS_PER_READ >= self.cgroups;
+        if !is_worth_it {
+            self.ticks = 0;
+        }
+        is_worth_it
+    }
+
+    /// Whether the counters have been collected for so long that their files need not stay open.
+    pub(crate) fn is_reliable(&self) -> bool {
+        self.ticks >= RELIABLE
     }
 
     fn has_source(&mut self) -> bool {
@@ -76,6 +90,7 @@ impl Bulk {
         let Some(source) = &mut self.source else { return };
         let collected = source.collect();
         self.is_fresh = collected.is_ok();
+        self.ticks = if self.is_fresh { self.ticks.saturating_add(1) } else { 0 };
         self.cgroups = *collected.as_ref().unwrap_or(&0);
         let reason = collected.err().unwrap_or_default();
         if self.reason.as_ref() != Some(&reason) {

@@ -15,7 +15,7 @@ use snapshot::{CpuLimit, CpuWeight, KernelCounters, Limit};
 
 use crate::budget::DescriptorBudget;
 use crate::counter::Context;
-use crate::files::{FileSet, Files};
+use crate::files::{FileSet, Files, Keeping};
 use crate::naming::LookupSchedule;
 use crate::plan::Activity;
 use crate::reading::{LastUsage, TickReading, Value};
@@ -159,10 +159,14 @@ fn lowest(own: Limit<CpuLimit>, above: Limit<CpuLimit>) -> Limit<CpuLimit> {
 }
 
 impl SampledCgroup {
-    pub(crate) fn new(cgroup: &cgroup_tree::TreeCgroup, kind: SampledKind) -> Self {
+    pub(crate) fn new(
+        cgroup: &cgroup_tree::TreeCgroup,
+        kind: SampledKind,
+        keeping: Keeping,
+    ) -> Self {
         let naming = if kind == SampledKind::Conmon { Naming::Sandbox } else { Naming::Pending };
         Self {
-            files: Files::new(kind.file_set()),
+            files: Files::new(kind.file_set(), keeping),
             relative: Arc::clone(&cgroup.path),
             inode: cgroup.inode,
             kind,
@@ -184,7 +188,7 @@ impl SampledCgroup {
     /// Closes its files and returns their descriptors to the budget.
     pub(crate) fn close_files(&mut self, budget: &mut DescriptorBudget) {
         budget.give_back(self.files.kept());
-        self.files = Files::new(self.kind.file_set());
+        self.files = Files::new(self.kind.file_set(), self.files.keeping());
     }
 
     /// Whether its counters are read.

@@ -226,17 +226,29 @@ pub(crate) fn read_plan(
     }
 }
 
-/// Decides which files of this cgroup stay open.
+/// Decides which files of this cgroup stay open: at most those of `most`.
 ///
 /// The counters of an idle container are not read while its pod is idle, and no other file of an
 /// idle cgroup is read in each tick.
-pub(crate) fn kept_files(cgroup: &Watched<'_>, now: Instant, timing: &Timing) -> Keeping {
+pub(crate) fn kept_files(
+    cgroup: &Watched<'_>,
+    most: Keeping,
+    now: Instant,
+    timing: &Timing,
+) -> Keeping {
     let is_long_idle = |activity: &Activity| activity.is_idle_for(timing.close_after, now);
-    match cgroup.files {
-        FileSet::Pod | FileSet::Container if !is_long_idle(cgroup.activity) => Keeping::All,
-        FileSet::Container if cgroup.parent.is_some_and(is_long_idle) => Keeping::None,
-        FileSet::Pod | FileSet::Container => Keeping::Counters,
-        FileSet::Bandwidth => Keeping::All,
+    let runs = !is_long_idle(cgroup.activity);
+    let is_read_each_tick = match cgroup.files {
+        // There are few.
+        FileSet::Bandwidth => return Keeping::ALL,
+        FileSet::Pod => true,
+        FileSet::Container => runs || !cgroup.parent.is_some_and(is_long_idle),
+    };
+    Keeping {
+        counters: most.counters && is_read_each_tick,
+        running: most.running && runs,
+        settings: most.settings && runs,
+        slow: most.slow && runs,
     }
 }
 

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use cgroup_tree::{CgroupId, Change, Interests, KubepodsTree, Slots, Subscription, depth_key};
 use cgroupfs::Hierarchy;
+use kernel_text::CgroupVersion;
 
-use crate::budget::DescriptorBudget;
+use crate::budget::{DescriptorBudget, ReadClass};
 use crate::cgroup::{PathQuota, SampledCgroup, SampledKind};
-use crate::files::{self, FileSet, ReadErrors};
+use crate::files::{self, FileSet, Keeping, ReadErrors};
 use crate::plan::{Watched, kept_files};
 use crate::series::SeriesId;
 use crate::timing::{self, Timing};
@@ -31,7 +32,13 @@ pub(crate) struct SampledTree {
     /// Whether a cgroup was added or removed since `by_depth` was built.
     stale_depths: bool,
     budget: DescriptorBudget,
+    /// Files of a cgroup that runs that stay open.
+    most: Keeping,
 }
+
+/// Number of files that stay open beside the slow ones, these included, up to which the slow files of
+/// running containers do, too: 8 MiB of kernel memory.
+const WITH_SLOW: u64 = 1_800;
 
 impl SampledTree {
     /// # Errors
@@ -50,6 +57,7 @@ impl SampledTree {
             by_depth: Vec::new(),
             stale_depths: false,
             budget,
+            most: Keeping { settings: false, ..Keeping::ALL },
         })
     }
 
@@ -109,7 +117,7 @@ impl SampledTree {
         errors: &mut ReadErrors,
     ) -> Option<CgroupId> {
         let kind = SampledKind::of(&found.role).filter(|_| found.is_this_kubelets)?;
-        self.cgroups.insert(found.id, SampledCgroup::new(found, kind));
+        self.cgroups.insert(found.id, SampledCgroup::new(found, kind, self.most));
         self.stale_depths = true;
         self.open_files(found.id, errors);
         Some(found.id)
@@ -140,8 +148,15 @@ impl SampledTree {
         };
         let sets =
             [FileSet::Bandwidth, FileSet::Pod, FileSet::Container].map(|set| (set, of_set(set)));
-        let fewer = self.budget.plan(|class| {
-            sets.iter().map(|&(set, cgroups)| cgroups * files::count(version, set, class)).sum()
+        let of = |(set, cgroups), class| cgroups * files::count(version, set, class);
+        let files = |class| -> u64 { sets.iter().map(|&set| of(set, class)).sum() };
+        let few = [ReadClass::Counter, ReadClass::Running, ReadClass::Slow].map(files);
+        self.most.settings = !self.reports_settings;
+        self.most.slow = few.iter().sum::<u64>() <= WITH_SLOW;
+        let (most, above) = (self.most, sets[0]);
+        let fewer = self.budget.plan(|class| match most.includes(class) {
+            true => files(class),
+            false => of(above, class),
         });
         if fewer {
             for (_, cgroup) in self.cgroups.iter_mut() {
@@ -217,15 +232,19 @@ impl SampledTree {
         }
     }
 
-    /// Closes the files of a cgroup that is idle, and opens them again once it runs.
+    /// Closes the files that are read rarely, and opens them again once it runs. `are_collected`:
+    /// `cpu.stat` comes from another source, which on cgroup v2 has all counters.
     pub(crate) fn keep_files(
         &mut self,
         id: CgroupId,
+        are_collected: bool,
         now: Instant,
         timing: &Timing,
         errors: &mut ReadErrors,
     ) {
-        let keeping = kept_files(&self.watched(id), now, timing);
+        let has_counters = are_collected && self.hierarchy.version == CgroupVersion::V2;
+        let most = Keeping { counters: !has_counters, ..self.most };
+        let keeping = kept_files(&self.watched(id), most, now, timing);
         let files = &mut self.cgroups[id].files;
         if files.keeping() != keeping {
             self.budget.give_back(files.keep(self.hierarchy.version, keeping));

@@ -6,6 +6,7 @@
 mod support;
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -132,6 +133,35 @@ fn without_collected_counters_the_files_are_read() {
     node.tick();
     assert_eq!(user_ns(&node), 1_000_000);
     assert_eq!(feature(&node), Some((false, "too many cgroups".to_owned())));
+}
+
+#[test]
+fn files_of_collected_counters_do_not_stay_open() {
+    let (mut node, sender) = node();
+    let source = Source::default();
+    (0..2).for_each(|container| source.count(&node.container(container), 1_000_000));
+    let kept = |node: &Node| {
+        let descriptors = fs::read_dir("/proc/self/fd").unwrap();
+        let files = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        let pod = node.container(0).parent().unwrap().to_owned();
+        files.filter(|file| file.starts_with(&pod) && file.ends_with("cpu.stat")).count()
+    };
+    let run = |node: &mut Node, ticks| {
+        for _ in 0..ticks {
+            (0..2).for_each(|container| node.run(container));
+            node.tick();
+        }
+    };
+    run(&mut node, 61);
+    assert_eq!(kept(&node), 3, "of the pod and its containers");
+    sender.send(Ok(Box::new(source.clone()))).unwrap();
+    run(&mut node, 59);
+    assert_eq!(kept(&node), 3, "not for long");
+    run(&mut node, 2);
+    assert_eq!(kept(&node), 0);
+    source.0.lock().unwrap().error = Some("too many cgroups".to_owned());
+    run(&mut node, 2);
+    assert_eq!(kept(&node), 3);
 }
 
 #[test]

@@ -158,6 +158,7 @@ fn between_ticks_only_new_cgroups_and_those_above_the_root_are_read() {
 fn files_of_a_cgroup_are_closed_once_it_is_idle_for_long() {
     use FileSet::{Bandwidth, Container, Pod};
     let (start, timing) = (Instant::now(), Timing::default());
+    let most = Keeping { settings: false, ..Keeping::ALL };
     let idle_for = |idle| read_each_second(start, 100, idle);
     let kept = |files, idle, parent_idle| {
         let (activity, parent) = (idle_for(idle), idle_for(parent_idle));
@@ -170,16 +171,18 @@ fn files_of_a_cgroup_are_closed_once_it_is_idle_for_long() {
             above: PathQuota::default(),
             parent: Some(&parent),
         };
-        kept_files(&watched, start + seconds(99), &timing)
+        kept_files(&watched, most, start + seconds(99), &timing)
     };
     let long = 61;
+    let none = Keeping { counters: false, running: false, settings: false, slow: false };
+    let counters = Keeping { counters: true, ..none };
     for (case, files, idle, parent_idle, expected) in [
-        ("it runs", Container, 0, 0, Keeping::All),
-        ("not for long", Container, 30, long, Keeping::All),
-        ("its pod runs", Container, long, 0, Keeping::Counters),
-        ("both are idle", Container, long, long, Keeping::None),
-        ("a pod is read in each tick", Pod, long, long, Keeping::Counters),
-        ("there are few above the pods", Bandwidth, long, long, Keeping::All),
+        ("it runs", Container, 0, 0, most),
+        ("not for long", Container, 30, long, most),
+        ("its pod runs", Container, long, 0, counters),
+        ("both are idle", Container, long, long, none),
+        ("a pod is read in each tick", Pod, long, long, counters),
+        ("there are few above the pods", Bandwidth, long, long, Keeping::ALL),
     ] {
         assert_eq!(kept(files, idle, parent_idle), expected, "{case}");
     }

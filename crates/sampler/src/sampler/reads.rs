@@ -131,7 +131,9 @@ impl Sampler {
 
     /// Reads the files of a cgroup that may have changed; returns the plan after the read.
     fn visit(&mut self, id: CgroupId, now: Instant) -> ReadPlan {
-        self.tree.keep_files(id, now, &self.schedule.timing, &mut self.reader.errors);
+        let are_collected = self.reader.bulk.is_reliable();
+        let timing = &self.schedule.timing;
+        self.tree.keep_files(id, are_collected, now, timing, &mut self.reader.errors);
         let plan = self.plan(id, Occasion::Tick, now);
         if plan.counters {
             self.read_as(id, &plan, now);
