@@ -15,7 +15,8 @@
 //! which only reads each container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2)
 //! through open descriptors, and of one that collects the counters of all cgroups by one call of the
 //! eBPF program once per second; the agent's anonymous and file memory; the kernel memory charged to
-//! its cgroup; and its open descriptors.
+//! its cgroup, and what is left of it after a reclaim: the kernel caches the name and the inode of
+//! each file that was ever opened until it needs the memory; and its open descriptors.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -64,9 +65,9 @@ fn main() {
         run_lightly(per_second.parse().unwrap());
     }
     println!(
-        "| pods | load | trace | mcores | bare preads | bare BPF call | anonymous MiB | file MiB | kernel MiB | descriptors |"
+        "| pods | load | trace | mcores | bare preads | bare BPF call | anonymous MiB | file MiB | kernel MiB | after reclaim | descriptors |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     cases(&arguments).iter().for_each(measure);
 }
 
@@ -108,6 +109,8 @@ fn measure(case: &Case) {
     let used = mcores(own.usage_ns() - before, began.elapsed());
     let (anonymous, file) = (agent.status_mib("RssAnon:"), agent.status_mib("RssFile:"));
     let (kernel, descriptors) = (kernel_mib(&own), agent.descriptors());
+    reclaim(&own);
+    let reclaimed = kernel_mib(&own);
     drop(agent);
     let files: Vec<_> = containers.iter().map(usage_file).collect();
     let mut buffer = Vec::new();
@@ -124,7 +127,7 @@ fn measure(case: &Case) {
         inodes.iter().for_each(|inode| _ = black_box(counters.get(*inode)));
     });
     println!(
-        "| {} | {} | {} | {used:.1} | {preads:.1} | {call:.1} | {anonymous:.1} | {file:.1} | {kernel:.1} | {descriptors} |",
+        "| {} | {} | {} | {used:.1} | {preads:.1} | {call:.1} | {anonymous:.1} | {file:.1} | {kernel:.1} | {reclaimed:.1} | {descriptors} |",
         case.pods, case.load, case.trace,
     );
 }
@@ -210,6 +213,16 @@ fn kernel_mib(cgroup: &Cgroup) -> f64 {
         stat.lines().find_map(|line| line.strip_prefix("kernel ")).unwrap().to_owned()
     };
     v1.unwrap_or_else(v2).trim().parse::<f64>().unwrap() / f64::from(1 << 20)
+}
+
+/// Reclaims what the kernel can of a cgroup's memory.
+fn reclaim(cgroup: &Cgroup) {
+    let directory = cgroup.dir("memory");
+    // Both fail once nothing is left to reclaim.
+    if fs::write(directory.join("memory.reclaim"), "1G").is_err() {
+        let _ = fs::write(directory.join("memory.limit_in_bytes"), "4096");
+        let _ = fs::write(directory.join("memory.limit_in_bytes"), "-1");
+    }
 }
 
 /// CPU time that it takes to read all counters once per second.
