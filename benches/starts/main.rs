@@ -1,10 +1,11 @@
-//! Starts of containers, one after another. Runs the release binary at its default interval beside
+//! Starts of containers. Runs the release binary at its default interval beside
 //! a kubelet stub. Needs root and writable cgroups.
 //!
 //! - `names` (the default): latency from the `mkdir` of a container's cgroup to its named series on
 //!   `/metrics`, for 200 starts at irregular times; the stub lists a container once its cgroup
 //!   exists. Printed: p50, p99 and maximum. On a real node a kubelet's own relist (about a second)
 //!   adds to this.
+//! - `rate`: the same for ten starts per second on a node of 500 pods ([`rate`]).
 //! - `overlap`, with an optional number of starts: shared containers beside a full LSE pod, with
 //!   and without placement at their creation ([`overlap`]).
 //! - `all-at-once`: waits of new containers for the kubelet's list while a node starts
@@ -19,6 +20,7 @@ mod all_at_once;
 mod answers;
 mod node;
 mod overlap;
+mod rate;
 #[path = "../../crates/nri/tests/plugin/runtime.rs"]
 mod runtime;
 #[path = "../../tests/it/support/mod.rs"]
@@ -38,11 +40,14 @@ fn main() {
         std::env::args().skip(1).filter(|one| !one.starts_with('-')).collect();
     match &*arguments.iter().map(String::as_str).collect::<Vec<_>>() {
         [] | ["names"] => names(),
+        ["rate"] => rate::run(),
         ["overlap"] => overlap::run(STARTS),
         ["overlap", starts] => overlap::run(starts.parse().unwrap()),
         ["all-at-once"] => all_at_once::run(),
         ["answers"] => answers::run(),
-        other => panic!("unknown mode {other:?}: expected names, overlap, all-at-once or answers"),
+        other => {
+            panic!("unknown mode {other:?}: expected names, rate, overlap, all-at-once or answers")
+        }
     }
 }
 
