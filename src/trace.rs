@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use watchdog::errors::chain;
 use watchdog::{Part, Worker};
 
-use crate::config::{Config, SchedTraceMode};
+use crate::config::{BpfCountersMode, Config, SchedTraceMode};
 use crate::counters::source;
 use crate::exit::Failure;
 
@@ -28,10 +28,18 @@ pub(crate) async fn start(
     metrics: Arc<AgentMetrics>,
     counters: Sender<BulkSource>,
 ) -> Result<Option<Worker>, Failure> {
+    let wanted = config.options.bpf_counters;
+    if wanted == BpfCountersMode::Off {
+        // The sampler exists: it is started later.
+        let _ = counters.send(Err("off: --bpf-counters=off".to_owned()));
+    }
     if config.options.sched_trace == SchedTraceMode::Off {
         let reason = "off: --sched-trace=off".to_owned();
-        // The sampler exists: it is started later.
-        let _ = counters.send(Err(reason.clone()));
+        match wanted {
+            BpfCountersMode::Off => {}
+            BpfCountersMode::Auto => _ = counters.send(Err(reason.clone())),
+            BpfCountersMode::On => load_counters(config, &wiring, counters),
+        }
         wiring.slot.publish(not_in_force(reason));
         return Ok(None);
     }
@@ -58,6 +66,7 @@ pub(crate) async fn start(
         let _ = counters.send(source(loaded));
     };
     let panicked = move || metrics.subsystem_restarted(Part::SchedTrace.as_str());
+    let collected = (wanted != BpfCountersMode::Off).then_some(collected);
     let running = sched_trace::spawn(options, wiring, started, collected, panicked)
         .context("cannot start the trace's thread")?;
     if must_run && let Ok(Err(why)) = outcome.await {
@@ -66,4 +75,14 @@ pub(crate) async fn start(
         )));
     }
     Ok(Some(running))
+}
+
+/// Loads the source of the counters without the trace, and sends it or the reason why there is
+/// none. Nothing waits for it.
+fn load_counters(config: &Config, wiring: &Wiring, counters: Sender<BulkSource>) {
+    let (sys_root, hierarchy) = (config.options.sys_root.clone(), wiring.hierarchy.clone());
+    tokio::task::spawn_blocking(move || {
+        // The sampler may be gone by now.
+        let _ = counters.send(source(sched_trace::load_counters(&sys_root, &hierarchy)));
+    });
 }

@@ -20,7 +20,7 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 
 pub(crate) use console::{ByteSize, HumanDuration};
-pub(crate) use modes::{NriMode, SchedTraceMode, UiMode};
+pub(crate) use modes::{BpfCountersMode, NriMode, SchedTraceMode, UiMode};
 pub(crate) use options::{Options, augment};
 pub(crate) use range::Within;
 pub(crate) use record_dir::{RECORDING_SIZE, RecordDir};

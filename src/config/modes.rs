@@ -25,6 +25,18 @@ pub(crate) enum SchedTraceMode {
     On,
 }
 
+/// `--bpf-counters`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BpfCountersMode {
+    /// Read from the files
+    Off,
+    /// With the trace, if the kernel allows it
+    Auto,
+    /// Also without the trace, if the kernel allows it
+    On,
+}
+
 /// `--nri`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use state_dir::ActingMode;
 
 use super::choice;
-use super::modes::{InjectEnvMode, NriMode, SchedTraceMode, UiMode};
+use super::modes::{BpfCountersMode, InjectEnvMode, NriMode, SchedTraceMode, UiMode};
 use super::range::Within as _;
 use super::record_dir::RECORDING_SIZE;
 use super::sources::variable;
@@ -128,6 +128,10 @@ pub(crate) struct Options {
     /// reading an open one
     #[arg(long, help_heading = "Sampling", value_name = "N", default_value = "12288")]
     pub(crate) max_open_files: u64,
+    /// Read the CPU counters of all cgroups by one call of an eBPF program instead of from their
+    /// files
+    #[arg(long, help_heading = "Sampling", value_name = "MODE", default_value = "auto")]
+    pub(crate) bpf_counters: BpfCountersMode,
     /// Minimum history of a container before a CPU limit is recommended
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "5m")]
     #[arg(within(seconds(10)..=seconds(7 * 86_400)))]

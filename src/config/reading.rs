@@ -20,6 +20,7 @@ impl Config {
             reconcile_interval: given.reconcile_interval,
             cpu_budget: given.cpu_budget,
             max_open_files: given.max_open_files,
+            bpf_counters: given.bpf_counters,
             advice_after: given.advice_after,
             sched_trace: given.sched_trace,
             sched_trace_budget: given.sched_trace_budget,
@@ -55,8 +56,8 @@ mod tests {
         let acting = "podSource: none\nlisten: 0.0.0.0:1\npinning: enforce\nbestEffort: enforce\nburst: enforce\n\
                       nri: on\ninjectEnv: annotated\nevents: true\nnodeCondition: true\nrecord: /r\nmetricsAuth: true\n\
                       stateDir: /s\ntlsCert: /c\ntlsKey: /k\n";
-        let measuring =
-            "podSource: none\nsampleInterval: 2s\nkubepods: k\nnodeName: n\nschedTrace: off\n";
+        let measuring = "podSource: none\nsampleInterval: 2s\nkubepods: k\nnodeName: n\nschedTrace: off\n\
+             bpfCounters: off\n";
         let with_both = format!("{acting}{}", measuring.trim_start_matches("podSource: none\n"));
         let config = resolve(&with_both).reading_only();
         assert_eq!(config.options, resolve(measuring).reading_only().options);

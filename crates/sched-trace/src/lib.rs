@@ -33,7 +33,7 @@ mod waits;
 pub use counters::{CollectError, GroupCounters};
 pub use error::StartError;
 pub use node::{NodeTrace, Program, not_in_force};
-pub use thread::{Wiring, spawn};
+pub use thread::{Wiring, load_counters, spawn};
 pub use trace::{Options, SchedTrace};
 pub use types::KernelTypes;
 pub use waits::*;

@@ -4,6 +4,7 @@
 //! the sampler's slot and are published with the next snapshot, so a scrape never waits for it.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -47,8 +48,8 @@ pub struct Wiring {
 /// The thread calls `started` when the program was loaded the first time or could not be, and
 /// `panicked` after each panic. An obstacle is published as a feature that is not in force.
 ///
-/// The thread also loads the program that collects counters, because both need the kernel's types,
-/// and calls `collected` with it, or with the reason why it cannot run here.
+/// The thread also loads the program that collects counters for `collected`, because both need the
+/// kernel's types, and calls it with the program, or with the reason why it cannot run here.
 ///
 /// # Errors
 /// The system cannot create a thread.
@@ -56,17 +57,27 @@ pub fn spawn(
     options: Options,
     wiring: Wiring,
     started: impl FnOnce(Result<(), StartError>) + Send + 'static,
-    collected: impl FnOnce(Result<GroupCounters, String>) + Send + 'static,
+    mut collected: Option<impl FnOnce(Result<GroupCounters, String>) + Send + 'static>,
     panicked: impl FnMut() + Send + 'static,
 ) -> io::Result<Worker> {
     let hierarchy = wiring.hierarchy.clone();
-    let mut collected = Some(collected);
     let load = move || {
         let loaded = load(&options, &hierarchy, collected.take());
         heap::give_back();
         loaded
     };
     spawn_with(wiring, load, started, panicked)
+}
+
+/// Loads the program that collects counters, without the trace.
+///
+/// # Errors
+/// The reason why it cannot run here.
+pub fn load_counters(sys_root: &Path, hierarchy: &Hierarchy) -> Result<GroupCounters, String> {
+    let types = kernel_types(sys_root, hierarchy);
+    let loaded = types.and_then(|types| GroupCounters::load(sys_root, &types, hierarchy.version));
+    heap::give_back();
+    loaded.map_err(|error| error.summary())
 }
 
 /// Loads the trace, and for `collected` the other program. The kernel's types are read once and
@@ -76,26 +87,28 @@ fn load(
     hierarchy: &Hierarchy,
     collected: Option<impl FnOnce(Result<GroupCounters, String>)>,
 ) -> Result<SchedTrace, StartError> {
-    let types = match hierarchy.is_the_kernels() {
-        true => KernelTypes::read(&options.sys_root),
-        false => Err(StartError::NoKernelCgroups),
-    };
-    let collected = |counters| {
-        if let Some(collected) = collected {
-            collected(counters);
-        }
-    };
-    match types {
+    match kernel_types(&options.sys_root, hierarchy) {
         Ok(types) => {
             let trace = SchedTrace::start_with(options, &types);
-            let counters = GroupCounters::load(&options.sys_root, &types, hierarchy.version);
-            collected(counters.map_err(|error| error.summary()));
+            if let Some(collected) = collected {
+                let counters = GroupCounters::load(&options.sys_root, &types, hierarchy.version);
+                collected(counters.map_err(|error| error.summary()));
+            }
             trace
         }
         Err(error) => {
-            collected(Err(error.summary()));
+            if let Some(collected) = collected {
+                collected(Err(error.summary()));
+            }
             Err(error)
         }
+    }
+}
+
+fn kernel_types(sys_root: &Path, hierarchy: &Hierarchy) -> Result<KernelTypes, StartError> {
+    match hierarchy.is_the_kernels() {
+        true => KernelTypes::read(sys_root),
+        false => Err(StartError::NoKernelCgroups),
     }
 }
 

@@ -112,6 +112,25 @@ fn contention_pressure_is_near_one_for_rivals_and_near_zero_for_a_quota() {
     }
 }
 
+#[test]
+fn the_program_of_the_counters_runs_with_and_without_the_trace() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    container.set_quota_usec(20_000, 100_000);
+    let _spinner = spin(&container);
+    let agent = Agent::on(&tree, &["--sched-trace=off", "--bpf-counters=on"]);
+    let in_use = [("feature", COUNTERS), ("reason", "")];
+    eventually("counters of the program", || {
+        agent.metrics().value("cpuwarden_feature_enabled", &in_use) == Some(1.0)
+    });
+    assert_eq!(feature(&agent.metrics(), TRACE), (0.0, "off: --sched-trace=off".to_owned()));
+    drop(agent);
+    let options = ["--sched-trace=on", "--sched-trace-budget=1", "--bpf-counters=off"];
+    let page = Agent::on(&tree, &options).after_ticks(1);
+    assert_eq!(feature(&page, TRACE), (1.0, String::new()));
+    assert_eq!(feature(&page, COUNTERS), (0.0, "off: --bpf-counters=off".to_owned()));
+}
+
 /// A process of one thread that runs without a pause.
 fn spin(cgroup: &Cgroup) -> Running {
     let mut shell = cgroup.command("sh");

@@ -107,7 +107,7 @@ fn a_trace_that_cannot_be_loaded_is_no_subsystem() {
     let options = Options { sys_root: "/nowhere".into(), budget: 0.01 };
     let started = move |outcome| say.send(outcome).unwrap();
     let collected = move |counters| hand.send(counters).unwrap();
-    let _tracing = spawn(options, wiring.clone(), started, collected, || ()).unwrap();
+    let _tracing = spawn(options, wiring.clone(), started, Some(collected), || ()).unwrap();
     let error = outcome.recv().unwrap().unwrap_err();
     assert_eq!(error.reason(), "no_cgroups");
     assert_eq!(counters.recv().unwrap().unwrap_err(), error.summary());
