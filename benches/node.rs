@@ -1,22 +1,28 @@
 //! Cost of the agent on a full node: pods of two containers on real cgroups, all with quotas as the
 //! kubelet sets them, one sample per second, advice on. Needs root and writable cgroups.
 //!
-//! Each case is a number of pods (110, 250, 500), a load, and the trace on or off:
+//! Each case is a number of pods (110, 250, 500), a load, the trace on or off (`traced`,
+//! `untraced`), and the source of the CPU counters (`files`, `bpf`):
 //! - `asleep`: nothing runs in the containers;
 //! - `light`: each container's process runs for 50 µs twice per second;
 //! - `busy`: the same ten times per second.
 //!
-//! Without arguments, all cases. With arguments, those that they select, for example
-//! `cargo bench --bench node -- 500 asleep traced`.
+//! Without arguments, all 36 cases, in two hours. With arguments, those that they select, for
+//! example `cargo bench --bench node -- 500 asleep traced`.
 //!
 //! A case measures 60 seconds, from 75 seconds after the agent's start, when the threads of every
-//! container have been scanned and the files of idle ones closed. It prints the CPU time of the
-//! agent's own cgroup; for comparison, over 15 seconds each after the agent's exit, that of a thread
-//! which only reads each container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2)
-//! through open descriptors, and of one that collects the counters of all cgroups by one call of the
-//! eBPF program once per second; the agent's anonymous and file memory; the kernel memory charged to
-//! its cgroup, and what is left of it after a reclaim: the kernel caches the name and the inode of
-//! each file that was ever opened until it needs the memory; and its open descriptors.
+//! container have been scanned and the files of idle ones closed. It prints
+//! - the CPU time of the agent's own cgroup, in thousandths of a core. For comparison, on the same
+//!   containers and over 15 seconds each before the first agent, that of a thread which only reads
+//!   each container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2) through open
+//!   descriptors, and of one that collects the counters of all cgroups by one call of the eBPF
+//!   program once per second;
+//! - the agent's anonymous and file memory, the kernel memory charged to its cgroup and what is left
+//!   of it after a reclaim (the kernel caches the name and the inode of each file that was ever
+//!   opened until it needs the memory), and its open descriptors;
+//! - the series of its page, and the median and the longest time of 20 scrapes after these 60
+//!   seconds: each on a new connection, with gzip, a second after the last one, up to the last byte.
+//!   No pod has a name, so that the labels, UIDs and container IDs, are longer than usual.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -26,35 +32,40 @@ mod support;
 
 use std::fs;
 use std::hint::black_box;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cgroupfs::KeptFile;
+use metrics::exposition::decompress;
 use sched_trace::{GroupCounters, KernelTypes};
 use support::{Cgroup, Qos, RealTree};
 
 const SETTLE: Duration = Duration::from_secs(75);
 const MEASURED: Duration = Duration::from_secs(60);
 const BARE: Duration = Duration::from_secs(15);
+const SCRAPES: usize = 20;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Argument that makes this bench run as a container's process, followed by its runs per second.
 const RUN: &str = "run";
 
-const PODS: [usize; 3] = [110, 250, 500];
+const PODS: [(&str, usize); 3] = [("110", 110), ("250", 250), ("500", 500)];
 
 /// Loads, and how often each container's process runs per second.
 const LOADS: [(&str, u32); 3] = [("asleep", 0), ("light", 2), ("busy", 10)];
 
-const TRACES: [&str; 2] = ["untraced", "traced"];
+/// Options of the agent.
+const TRACES: [(&str, &str); 2] =
+    [("untraced", "--sched-trace=off"), ("traced", "--sched-trace=on")];
+const COUNTERS: [(&str, &str); 2] = [("files", "--bpf-counters=off"), ("bpf", "--bpf-counters=on")];
 
-struct Case {
-    pods: usize,
-    load: &'static str,
-    runs_per_second: u32,
-    trace: &'static str,
-}
+const HEAD: &str = "\
+| pods | load | trace | counters | mcores | bare preads | bare BPF call | anonymous MiB | file MiB | kernel MiB \
+| descriptors | series | page ms | longest page ms |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
 fn main() {
     let arguments: Vec<String> =
@@ -64,29 +75,32 @@ fn main() {
     {
         run_lightly(per_second.parse().unwrap());
     }
-    println!(
-        "| pods | load | trace | mcores | bare preads | bare BPF call | anonymous MiB | file MiB | kernel MiB | after reclaim | descriptors |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
-    cases(&arguments).iter().for_each(measure);
-}
-
-/// The cases that the arguments select: of each property, those that are named, or all.
-fn cases(arguments: &[String]) -> Vec<Case> {
-    let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
-    let selected = |name: &str, all: &[&str]| is_named(name) || !all.iter().any(|n| is_named(n));
-    let pods = PODS.map(|pods| pods.to_string());
-    let (pods, loads) = (pods.each_ref().map(String::as_str), LOADS.map(|(load, _)| load));
-    let mut cases = Vec::new();
-    for number in pods.iter().filter(|number| selected(number, &pods)) {
-        for (load, runs_per_second) in LOADS.iter().filter(|(load, _)| selected(load, &loads)) {
-            for trace in TRACES.iter().filter(|trace| selected(trace, &TRACES)) {
-                let pods = number.parse().unwrap();
-                cases.push(Case { pods, load, runs_per_second: *runs_per_second, trace });
+    println!("{HEAD}");
+    let (traces, counters) = (selected(&arguments, &TRACES), selected(&arguments, &COUNTERS));
+    for (_, pods) in selected(&arguments, &PODS) {
+        for (load, runs_per_second) in selected(&arguments, &LOADS) {
+            let node = Node::start(pods, runs_per_second);
+            let bare = node.bare();
+            for trace in &traces {
+                for counters in &counters {
+                    let cost = node.measure(&[trace.1, counters.1]);
+                    println!(
+                        "| {pods} | {load} | {} | {} | {} |",
+                        trace.0,
+                        counters.0,
+                        cost.row(bare)
+                    );
+                }
             }
         }
     }
-    cases
+}
+
+/// Values of a property: those that the arguments name, or all.
+fn selected<'a, T: Copy>(arguments: &[String], all: &[(&'a str, T)]) -> Vec<(&'a str, T)> {
+    let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
+    let any = all.iter().any(|(name, _)| is_named(name));
+    all.iter().filter(|(name, _)| is_named(name) || !any).copied().collect()
 }
 
 fn run_lightly(per_second: u32) -> ! {
@@ -96,67 +110,153 @@ fn run_lightly(per_second: u32) -> ! {
     }
 }
 
-fn measure(case: &Case) {
-    let tree = RealTree::new();
-    let containers: Vec<Cgroup> = (0..case.pods).flat_map(|pod| containers(&tree, pod)).collect();
-    let _processes: Vec<Process> =
-        containers.iter().map(|container| Process::start(container, &case.program())).collect();
-    let own = tree.kubepods().child("agent");
-    let agent = Process::start(&own, &case.agent(&tree));
-    std::thread::sleep(SETTLE);
-    let (before, began) = (own.usage_ns(), Instant::now());
-    std::thread::sleep(MEASURED);
-    let used = mcores(own.usage_ns() - before, began.elapsed());
-    let (anonymous, file) = (agent.status_mib("RssAnon:"), agent.status_mib("RssFile:"));
-    let (kernel, descriptors) = (kernel_mib(&own), agent.descriptors());
-    reclaim(&own);
-    let reclaimed = kernel_mib(&own);
-    drop(agent);
-    let files: Vec<_> = containers.iter().map(usage_file).collect();
-    let mut buffer = Vec::new();
-    let preads = bare_mcores(|| {
-        files.iter().for_each(|file| drop(black_box(file.read(&mut buffer).map(<[u8]>::len))));
-    });
-    let version = testkit::try_hierarchy().unwrap().version;
-    let sys_root = Path::new("/sys");
-    let types = KernelTypes::read(sys_root).unwrap();
-    let mut counters = GroupCounters::load(sys_root, &types, version).unwrap();
-    let inodes: Vec<u64> = containers.iter().map(Cgroup::inode).collect();
-    let call = bare_mcores(|| {
-        counters.collect().unwrap();
-        inodes.iter().for_each(|inode| _ = black_box(counters.get(*inode)));
-    });
-    println!(
-        "| {} | {} | {} | {used:.1} | {preads:.1} | {call:.1} | {anonymous:.1} | {file:.1} | {kernel:.1} | {reclaimed:.1} | {descriptors} |",
-        case.pods, case.load, case.trace,
-    );
+/// Pods with processes.
+struct Node {
+    // Dropped first.
+    _processes: Vec<Process>,
+    containers: Vec<Cgroup>,
+    tree: RealTree,
+}
+
+/// CPU time of what reads only the counters, in thousandths of a core.
+#[derive(Clone, Copy)]
+struct Bare {
+    preads: f64,
+    bpf_call: f64,
+}
+
+/// What one agent costs.
+struct Cost {
+    mcores: f64,
+    anonymous_mib: f64,
+    file_mib: f64,
+    kernel_mib: f64,
+    reclaimed_mib: f64,
+    descriptors: usize,
+    page: Page,
+}
+
+/// Scrapes of one agent.
+struct Page {
+    series: usize,
+    median_ms: f64,
+    longest_ms: f64,
+}
+
+impl Node {
+    fn start(pods: usize, runs_per_second: u32) -> Self {
+        let tree = RealTree::new();
+        let containers: Vec<Cgroup> = (0..pods).flat_map(|pod| containers(&tree, pod)).collect();
+        let program = program(runs_per_second);
+        let start = |container| Process::start(container, &program);
+        Self { _processes: containers.iter().map(start).collect(), containers, tree }
+    }
+
+    fn bare(&self) -> Bare {
+        let files: Vec<_> = self.containers.iter().map(usage_file).collect();
+        let mut buffer = Vec::new();
+        let preads = bare_mcores(|| {
+            files.iter().for_each(|file| drop(black_box(file.read(&mut buffer).map(<[u8]>::len))));
+        });
+        let version = testkit::try_hierarchy().unwrap().version;
+        let sys_root = Path::new("/sys");
+        let types = KernelTypes::read(sys_root).unwrap();
+        let mut counters = GroupCounters::load(sys_root, &types, version).unwrap();
+        let inodes: Vec<u64> = self.containers.iter().map(Cgroup::inode).collect();
+        let bpf_call = bare_mcores(|| {
+            counters.collect().unwrap();
+            inodes.iter().for_each(|inode| _ = black_box(counters.get(*inode)));
+        });
+        Bare { preads, bpf_call }
+    }
+
+    /// Runs an agent with these options.
+    fn measure(&self, options: &[&str]) -> Cost {
+        let own = self.tree.above().child("agent");
+        let address = support::http::free_address();
+        let agent = Process::start(&own, &self.agent(address, options));
+        std::thread::sleep(SETTLE);
+        let (before, began) = (own.usage_ns(), Instant::now());
+        std::thread::sleep(MEASURED);
+        let mcores = mcores(own.usage_ns() - before, began.elapsed());
+        let (anonymous_mib, file_mib) =
+            (agent.status_mib("RssAnon:"), agent.status_mib("RssFile:"));
+        let (kernel_mib, descriptors) = (kernel_mib_of(&own), agent.descriptors());
+        let page = Page::of(address);
+        reclaim(&own);
+        let reclaimed_mib = kernel_mib_of(&own);
+        drop(agent);
+        own.remove();
+        Cost { mcores, anonymous_mib, file_mib, kernel_mib, reclaimed_mib, descriptors, page }
+    }
+
+    fn agent(&self, address: SocketAddr, options: &[&str]) -> Command {
+        let mut command = Command::new(support::binary());
+        command.args(["run", "--pod-source=none"]).args(options);
+        command.arg(format!("--listen={address}"));
+        command.arg(format!("--kubepods={}", self.tree.kubepods().path().display()));
+        command
+    }
+}
+
+impl Cost {
+    fn row(&self, Bare { preads, bpf_call }: Bare) -> String {
+        let Self { mcores, anonymous_mib, file_mib, kernel_mib, .. } = self;
+        let Self { reclaimed_mib, descriptors, page, .. } = self;
+        let Page { series, median_ms, longest_ms } = page;
+        format!(
+            "{mcores:.1} | {preads:.1} | {bpf_call:.1} | {anonymous_mib:.1} | {file_mib:.1} | {kernel_mib:.1} \
+             | {reclaimed_mib:.1} | {descriptors} | {series} | {median_ms:.1} | {longest_ms:.1}"
+        )
+    }
+}
+
+impl Page {
+    /// Scrapes an agent.
+    fn of(address: SocketAddr) -> Self {
+        let mut times = Vec::new();
+        let mut page = Vec::new();
+        for _ in 0..SCRAPES {
+            std::thread::sleep(SECOND);
+            let began = Instant::now();
+            page = scrape(address);
+            times.push(began.elapsed().as_secs_f64() * 1000.0);
+        }
+        times.sort_by(f64::total_cmp);
+        let page = String::from_utf8(decompress(&page).unwrap()).unwrap();
+        Self {
+            series: page.lines().filter(|line| !line.starts_with('#')).count(),
+            median_ms: times[SCRAPES / 2],
+            longest_ms: times[SCRAPES - 1],
+        }
+    }
+}
+
+/// The page, compressed.
+fn scrape(address: SocketAddr) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    // The server closes the connection after the page.
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let head = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+    answer.split_off(head + 4)
+}
+
+/// The program of a container.
+fn program(runs_per_second: u32) -> Command {
+    if runs_per_second == 0 {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("infinity");
+        return sleep;
+    }
+    let mut run = Command::new(std::env::current_exe().unwrap());
+    run.args([RUN, &runs_per_second.to_string()]);
+    run
 }
 
 fn mcores(cpu_ns: u64, elapsed: Duration) -> f64 {
     cpu_ns as f64 / elapsed.as_nanos() as f64 * 1000.0
-}
-
-impl Case {
-    /// The program of a container.
-    fn program(&self) -> Command {
-        if self.runs_per_second == 0 {
-            let mut sleep = Command::new("sleep");
-            sleep.arg("infinity");
-            return sleep;
-        }
-        let mut run = Command::new(std::env::current_exe().unwrap());
-        run.args([RUN, &self.runs_per_second.to_string()]);
-        run
-    }
-
-    fn agent(&self, tree: &RealTree) -> Command {
-        let trace = if self.trace == "traced" { "on" } else { "off" };
-        let mut command = Command::new(support::binary());
-        command.args(["run", "--listen=127.0.0.1:0", "--pod-source=none"]);
-        command.arg(format!("--sched-trace={trace}"));
-        command.arg(format!("--kubepods={}", tree.kubepods().path().display()));
-        command
-    }
 }
 
 fn containers(tree: &RealTree, pod: usize) -> [Cgroup; 2] {
@@ -205,7 +305,7 @@ impl Drop for Process {
 }
 
 /// Kernel memory charged to a cgroup.
-fn kernel_mib(cgroup: &Cgroup) -> f64 {
+fn kernel_mib_of(cgroup: &Cgroup) -> f64 {
     let directory = cgroup.dir("memory");
     let v1 = fs::read_to_string(directory.join("memory.kmem.usage_in_bytes")).ok();
     let v2 = || {
