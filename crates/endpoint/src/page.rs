@@ -118,7 +118,11 @@ impl Pages {
         }
         let bytes = page.bytes.clone();
         let other = on_exposition(&mut rendered, move |exposition| {
-            Ok(if gzip { exposition.compress(&bytes).to_vec() } else { decompress(&bytes)? })
+            if gzip {
+                exposition.compress(&bytes);
+                return Ok(exposition.take_compressed());
+            }
+            Ok(decompress(&bytes)?)
         })
         .await?;
         Ok(rendered.pages[at].other.insert(other).clone())
@@ -173,7 +177,8 @@ impl Sources {
         self.status.update_metrics();
         let snapshot = self.published.latest();
         if is_gzip {
-            return Ok(exposition.render_compressed(&snapshot, &self.metrics, format).to_vec());
+            exposition.render_compressed(&snapshot, &self.metrics, format);
+            return Ok(exposition.take_compressed());
         }
         match kind {
             PageKind::Cadvisor => exposition.render_cadvisor(&snapshot, &self.metrics, format),

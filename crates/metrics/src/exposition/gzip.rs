@@ -22,6 +22,9 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 /// The final block of a member, which is empty.
 const FINAL_BLOCK: [u8; 2] = [3, 0];
 
+/// Length of a member's checksum and length.
+const TRAILER: usize = 8;
+
 pub(super) struct Gzip {
     compress: Compress,
     output: Vec<u8>,
@@ -63,9 +66,11 @@ impl Gzip {
     }
 
     /// Joins pieces to one gzip member, valid until the next call.
-    pub(super) fn join<'p>(&mut self, pieces: impl Iterator<Item = &'p Deflated>) -> &[u8] {
+    pub(super) fn join<'p>(&mut self, pieces: impl Iterator<Item = &'p Deflated> + Clone) -> &[u8] {
         let (member, mut crc) = (&mut self.member, Crc::new());
+        let length: usize = pieces.clone().map(|piece| piece.bytes.len()).sum();
         member.clear();
+        member.reserve_exact(HEADER.len() + length + FINAL_BLOCK.len() + TRAILER);
         member.extend_from_slice(&HEADER);
         for piece in pieces {
             member.extend_from_slice(&piece.bytes);
@@ -75,6 +80,11 @@ impl Gzip {
         member.extend_from_slice(&crc.sum().to_le_bytes());
         member.extend_from_slice(&crc.amount().to_le_bytes());
         member
+    }
+
+    /// Takes the last member.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.member)
     }
 
     /// Compresses `text` into `piece`.

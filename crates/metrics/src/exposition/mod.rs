@@ -194,6 +194,11 @@ impl Exposition {
         page
     }
 
+    /// Takes the page compressed last, without a copy.
+    pub fn take_compressed(&mut self) -> Vec<u8> {
+        self.gzip.take()
+    }
+
     /// Compresses a page as one gzip member at level 1, valid until the next call.
     pub fn compress(&mut self, page: &[u8]) -> &[u8] {
         self.gzip.compress(page)

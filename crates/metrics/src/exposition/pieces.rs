@@ -90,7 +90,7 @@ impl Pieces {
     }
 
     /// The pieces in the page's order, those without a series left out.
-    pub(super) fn shown(&self, format: Format) -> impl Iterator<Item = &Deflated> {
+    pub(super) fn shown(&self, format: Format) -> impl Iterator<Item = &Deflated> + Clone {
         self.pod
             .shown(format)
             .chain(self.container.shown(format))
@@ -128,7 +128,7 @@ impl<I> Table<I> {
         all
     }
 
-    fn shown(&self, format: Format) -> impl Iterator<Item = &Deflated> {
+    fn shown(&self, format: Format) -> impl Iterator<Item = &Deflated> + Clone {
         self.headers.iter().enumerate().flat_map(move |(index, headers)| {
             let pieces = self.blocks.iter().map(move |block| &block.pieces[index]);
             let mut pieces = pieces.filter(|piece| piece.series > 0).peekable();
