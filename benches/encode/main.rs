@@ -6,8 +6,9 @@
 //! - 220 cgroups, each preset
 //! - the same page compressed with gzip level 1 into a reused buffer
 //! - a scrape with gzip, each of another snapshot, of 500 pods without any use of CPU and of 250
-//!   busy pods: rendered and compressed as a whole, only the pieces that have changed, and these by
-//!   the agent's server at the socket ([`scrapes`])
+//!   busy pods: rendered and compressed as a whole; only the pieces that have changed; the same if
+//!   nothing has changed, and without any rows; and by the agent's server at the socket, the last
+//!   page again, another one, and another one when the caches are cold ([`scrapes`])
 //!
 //! In all but the last, each row has every value that a container can have on cgroup v2.
 //! `cargo bench --bench encode`

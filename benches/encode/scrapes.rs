@@ -1,6 +1,8 @@
 //! Scrapes with gzip, each of another snapshot than the last: the counters of all busy containers
-//! have grown.
+//! have grown. Cold: after a pause in which the caches were filled with other data, as between the
+//! scrapes of a real agent.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -15,6 +17,11 @@ use snapshot::{ContainerRow, ContainerWaits, NodeSnapshot, NodeWaits, Published,
 
 use crate::support::{Case, interleaved, print};
 use crate::{series, snapshots};
+
+/// Memory that is written before a cold scrape: more than the caches of a core hold.
+const COLD_BYTES: usize = 64 << 20;
+/// Pause before a cold scrape, in which the server's threads sleep.
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub(crate) fn run() {
     measure("500 pods asleep, not traced", [asleep(1_000), asleep(1_000)]);
@@ -39,19 +46,31 @@ fn measure(name: &str, mut snapshots: [NodeSnapshot; 2]) {
     println!(
         "{name}: {series} series, {bytes} bytes, compressed {compressed}, in pieces {in_pieces}"
     );
-    let [mut first, mut second, mut third] = [0; 3].map(|at| Turns { snapshots: &snapshots, at });
+    let [mut first, mut second, third] = [0; 3].map(|at| Turns { snapshots: &snapshots, at });
+    let (mut same, mut empty, no_rows) = (exposition(), exposition(), snapshots::node(0));
+    let third = RefCell::new(third);
+    let at_the_socket = || {
+        server.published.replace(third.borrow_mut().next());
+        black_box(server.scrape());
+    };
+    let mut cold = vec![0_u64; COLD_BYTES / 8];
     let measured = interleaved(vec![
         Case::new("whole", || whole_page(&mut whole, &first.next(), &agent)),
-        Case::new("changed pieces", || {
-            black_box(kept.render_compressed(&second.next(), &agent, Format::Text).to_vec());
-        }),
-        Case::new("changed pieces, at the socket", || {
-            server.published.replace(third.next());
-            black_box(server.scrape());
+        Case::new("changed pieces", || compressed_page(&mut kept, &second.next(), &agent)),
+        Case::new("nothing changed", || compressed_page(&mut same, &snapshots[0], &agent)),
+        Case::new("no rows", || compressed_page(&mut empty, &no_rows, &agent)),
+        Case::new("the last page again, at the socket", || drop(black_box(server.scrape()))),
+        Case::new("changed pieces, at the socket", at_the_socket),
+        Case::new("the same, cold", at_the_socket).after(|| {
+            cold.iter_mut().for_each(|word| *word = word.wrapping_add(1));
+            black_box(&cold);
+            std::thread::sleep(PAUSE);
         }),
     ]);
     print(&measured, "series", series);
     println!("  changed pieces / whole = {:.2}", measured[1].ratio_to(&measured[0]));
+    let compared = measured[2].median_ns() - measured[3].median_ns();
+    println!("  comparison of all rows: {:.3} ms", compared / 1e6);
 }
 
 /// Two snapshots in turn.
@@ -65,6 +84,11 @@ impl Turns<'_> {
         self.at ^= 1;
         Arc::clone(&self.snapshots[self.at])
     }
+}
+
+fn compressed_page(exposition: &mut Exposition, snapshot: &NodeSnapshot, agent: &AgentMetrics) {
+    exposition.render_compressed(snapshot, agent, Format::Text);
+    black_box(exposition.take_compressed());
 }
 
 /// The page as the agent rendered it without pieces.
