@@ -196,7 +196,7 @@ pub(crate) struct RecordArgs {
     /// Directory of the recording; created if it does not exist. DIR,SIZE also sets --size
     #[arg(value_name = "DIR[,SIZE]")]
     pub(crate) dir: RecordDir,
-    /// Maximum size of the recording: the oldest part is removed to stay below it [default: 100MB]
+    /// Maximum size of the recording: the oldest part is removed to stay below it [default: 250MiB]
     #[arg(long, value_name = "SIZE", within(RECORDING_SIZE))]
     pub(crate) size: Option<ByteSize>,
     #[command(flatten)]

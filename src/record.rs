@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use anyhow::{Context as _, anyhow};
-use timeline::recording::Recorder;
+use timeline::recording::{Recorder, RingConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;
@@ -22,7 +22,8 @@ pub(crate) fn record(args: RecordArgs) -> Result<(), Failure> {
     let dir = record.dir;
     run.within(|config| {
         logging::install(&config.log, config.options.log_format);
-        let mut recorder = Recorder::new(dir.clone(), size.0, crate::ui::origin(config));
+        let ring = RingConfig::new(dir.clone(), size.0);
+        let mut recorder = Recorder::new(ring, crate::ui::origin(config));
         recorder.open().map_err(|error| Failure::config(error.to_string()))?;
         tracing::info!(directory = %dir.display(), limit = %size, "recording");
         run::runtime()?.block_on(record_until_signal(config, recorder))

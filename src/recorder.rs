@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use metrics::AgentMetrics;
-use timeline::recording::{Error, Recorder};
+use timeline::recording::{Error, Recorder, RingConfig};
 use watchdog::Worker;
 
 use crate::config::Config;
@@ -25,7 +25,9 @@ pub(crate) fn start(
     let (Some((dir, size)), Some(history)) = (config.record.clone(), history) else {
         return Ok(None);
     };
-    let recorder = Recorder::new(dir, size.0, ui::origin(config));
+    // The directory is mostly an emptyDir, which is gone with the pod: the kernel may write it late.
+    let ring = RingConfig::new(dir, size.0).thinned().without_sync();
+    let recorder = Recorder::new(ring, ui::origin(config));
     let (timeline, metrics) = (history.timeline(), Arc::clone(metrics));
     let record = move |stopped: &Receiver<()>| {
         let mut known = None;

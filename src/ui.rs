@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use endpoint::Ui;
 use metrics::Build;
 use snapshot::{NodeSnapshot, Published};
-use timeline::recording::{self, Origin};
+use timeline::recording::Origin;
 use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -65,7 +65,6 @@ impl History {
             return None;
         }
         let [of_topology, of_pins, of_doctor] = [config, config, config].map(Config::clone);
-        let (timeline, origin) = (self.timeline.clone(), origin(config));
         Some(Ui {
             timeline: self.timeline.clone(),
             is_replay: false,
@@ -83,7 +82,8 @@ impl History {
                     .and_then(|runtime| runtime.block_on(crate::doctor::examine(&of_doctor)));
                 report.map_err(|failure| error(&failure))
             }),
-            recording: Box::new(move |span| Ok(recording::encode(timeline.frames(span), &origin)?)),
+            origin: origin(config),
+            recorded: config.record.as_ref().map(|(dir, _)| dir.clone()),
         })
     }
 }

@@ -60,12 +60,13 @@ pub(crate) struct Options {
     /// container. Off: only /metrics, /api/v1/advice and the probes
     #[arg(long, help_heading = "Server", value_name = "MODE", default_value = "on")]
     pub(crate) ui: UiMode,
-    /// Keep each second in this directory, for cpuwarden replay; created if it does not exist.
-    /// DIR,SIZE also sets --record-size [default: no recording]
+    /// Record to this directory, for times before the last ten minutes: each second of the last
+    /// hour, and before it means of ten seconds; created if it does not exist. DIR,SIZE also sets
+    /// --record-size [default: no recording]
     #[arg(long, help_heading = "Server", value_name = "DIR[,SIZE]")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) record: Option<RecordDir>,
-    /// Maximum size of the recording: the oldest part is removed to stay below it [default: 100MB]
+    /// Maximum size of the recording: the oldest part is removed to stay below it [default: 250MiB]
     #[arg(long, help_heading = "Server", value_name = "SIZE")]
     #[arg(within(RECORDING_SIZE))]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ use super::range::parse_within;
 use crate::exit::Failure;
 
 /// Default of the maximum size of a recording.
-pub(crate) const DEFAULT_RECORD_SIZE: ByteSize = ByteSize(100_000_000);
+pub(crate) const DEFAULT_RECORD_SIZE: ByteSize = ByteSize(250 << 20);
 
 /// Range of the maximum size of a recording.
 pub(crate) const RECORDING_SIZE: RangeFrom<ByteSize> = ByteSize(LEAST_SIZE)..;
@@ -126,7 +126,7 @@ mod tests {
             let size = record.size("--size", given.map(ByteSize));
             size.map(|size| size.0).map_err(|failure| failure.to_string())
         };
-        assert_eq!(size("/x", None), Ok(100_000_000));
+        assert_eq!(size("/x", None), Ok(250 * MIB));
         assert_eq!(size("/x", Some(MIB)), Ok(MIB));
         assert_eq!(size("/x,2MiB", None), Ok(2 * MIB));
         assert_eq!(size("/x,2MiB", Some(2 * MIB)), Ok(2 * MIB));

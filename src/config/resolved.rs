@@ -210,7 +210,7 @@ mod tests {
         let text = serde_saphyr::to_string(&config.options).unwrap();
         assert_eq!(resolve(&text).unwrap().record, config.record, "{text}");
         let size = |yaml| resolve(yaml).unwrap().options.record_size.unwrap().0;
-        assert_eq!([size("record: /a"), size("recordSize: 1MiB")], [100_000_000, 1 << 20]);
+        assert_eq!([size("record: /a"), size("recordSize: 1MiB")], [250 << 20, 1 << 20]);
         let error = resolve("record: /a,2MiB\nrecordSize: 1MiB").unwrap_err().to_string();
         assert_eq!(error, "--record-size: 1MiB differs from the size in /a,2MiB; set one of them");
     }

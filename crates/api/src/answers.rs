@@ -88,6 +88,26 @@ pub struct HistorySize {
     pub bytes_per_pair: usize,
     /// Containers and pairs, per frame, for which there was no room.
     pub dropped: u64,
+    /// Earliest time that this client can request, milliseconds since the epoch: that of the
+    /// recording, or the start of the last ten minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin_ms: Option<u64>,
+}
+
+/// Sums over the containers of a node, over time. The lists are equally long.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overview {
+    /// End of each span, milliseconds since the epoch, oldest first.
+    pub at_ms: Vec<u64>,
+    /// Length of each span, seconds.
+    pub seconds: Vec<f64>,
+    /// Time lost to limits, neighbors and the system, seconds per second.
+    pub lost: Vec<f64>,
+    /// CPU use, cores.
+    pub usage_cores: Vec<Option<f64>>,
+    /// Share of the time in which some thread waited for a CPU, 0 to 1.
+    pub pressure: Vec<Option<f64>>,
 }
 
 /// Answer of `/api/v1/pods`.

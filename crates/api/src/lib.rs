@@ -26,7 +26,8 @@ pub use advice::{
     MemoryAdvice, OBJECTIVE, Workload,
 };
 pub use answers::{
-    AgentFigures, Feature, HistorySize, NodeAnswer, PodAnswer, PodSummary, PodsAnswer, SourceHealth,
+    AgentFigures, Feature, HistorySize, NodeAnswer, Overview, PodAnswer, PodSummary, PodsAnswer,
+    SourceHealth,
 };
 pub use doctor::DoctorReport;
 pub use finding::{Finding, FindingKind, Severity};

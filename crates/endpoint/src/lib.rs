@@ -21,4 +21,4 @@ pub use auth::Auth;
 pub use server::{ListenError, Parts, ROUND, Serving, listen};
 pub use sources::{AgentStatus, Readiness, Sources};
 pub use tls::{Identity, TlsFiles, UnusableFile};
-pub use ui::{Recording, Ui, View};
+pub use ui::{Ui, View};

@@ -29,8 +29,8 @@ pub struct ReplayArgs {
     /// File, or directory in which an agent records
     #[arg(value_name = "FILE|DIR")]
     pub path: PathBuf,
-    /// Time at which to begin, UTC: 2026-11-22T03:04:05Z, 03:04, or -10m (before the end) [default:
-    /// the first second; the last one for a table and for the page]
+    /// Time at which to begin, within the recording, UTC: 2026-11-22T03:04:05Z, 03:04, or -10m
+    /// (before the end) [default: the first second; the last one for a table and for the page]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub at: Option<ReplayStart>,
     /// Also serve the page and the JSON API on the recording at this address: the ten minutes
@@ -121,7 +121,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let (start, end) = (recording.span().0, recording.last_ms());
     let is_live = !args.once && io::stdout().is_terminal();
     let at = match args.at {
-        Some(at) => at.in_recording(end),
+        Some(at) => inside(&recording, at.in_recording(end))?,
         // A table and the page show the end; a playback begins at the start.
         None if args.listen.is_some() => end,
         None if args.output == ReplayOutput::Text && !is_live => end,
@@ -172,6 +172,30 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// The time, if the recording has it.
+///
+/// # Errors
+/// It is before the first frame or after the last one; the text has the range.
+fn inside(recording: &Recording, at: u64) -> Result<u64, Failure> {
+    // A time on the command line has no milliseconds.
+    const SECOND_MS: u64 = 1000;
+    let (start, end) = recording.span();
+    if (start.saturating_sub(SECOND_MS)..=end + SECOND_MS).contains(&at) {
+        return Ok(at);
+    }
+    Err(Failure::config(format!(
+        "--at: {} is outside of the recording, which has {} to {}",
+        utc(at),
+        utc(start),
+        utc(end)
+    )))
+}
+
+/// A time in UTC.
+fn utc(ms: u64) -> impl std::fmt::Display {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
 /// Shows the view on a recording, from a time on, until the user leaves or `end` returns.
@@ -293,6 +317,24 @@ mod tests {
         let error = "tomorrow".parse::<ReplayStart>().unwrap_err();
         assert!(error.contains("-10m (before the end)"), "{error}");
         assert!("25:00".parse::<ReplayStart>().is_err());
+    }
+
+    #[test]
+    fn a_time_outside_of_the_recording_is_an_error_with_the_range() {
+        let dir = tempfile::tempdir().unwrap();
+        let recording = recording(&dir);
+        for at in [THREE - 999, THREE, THREE + 299_999] {
+            assert_eq!(inside(&recording, at).ok(), Some(at));
+        }
+        for (at, text) in [
+            (THREE - 60_000, "2026-11-22T02:59:00Z"),
+            (THREE + 360_000, "2026-11-22T03:06:00Z"),
+        ] {
+            let error = inside(&recording, at).unwrap_err().to_string();
+            let range = "is outside of the recording, which has 2026-11-22T03:00:00Z to \
+                         2026-11-22T03:04:59Z";
+            assert_eq!(error, format!("--at: {text} {range}"));
+        }
     }
 
     #[test]

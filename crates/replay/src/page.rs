@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use endpoint::{AgentStatus, Parts, Serving, Sources, Ui};
 use kernel_text::CpuSet;
 use metrics::{AgentMetrics, Build, Exposition};
 use snapshot::Published;
-use timeline::recording::{self, Origin, Recording};
+use timeline::recording::{Origin, Recording};
 use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
@@ -61,6 +62,7 @@ impl Page {
             endpoint::listen(address).map_err(|error| Failure::unavailable(error.to_string()))?;
         let address = listener.local_addr().context("cannot read the port")?;
         let origin = recording.origin(recording.position(at)).cloned().unwrap_or_default();
+        let path = recording.path().to_owned();
         let timeline = Timeline::new(TimelineConfig {
             node: String::new(),
             containers: MAX_CONTAINERS,
@@ -69,7 +71,7 @@ impl Page {
         let playback = Playback::new(Frames(recording), at).with_history(HISTORY);
         let mut player = Player { playback, timeline };
         player.play();
-        let parts = parts(listener, views(&player.timeline, origin));
+        let parts = parts(listener, views(&player.timeline, origin, path));
         let serving = Serving::start(parts).context("cannot start the endpoint's thread")?;
         let playing = tokio::spawn(async move {
             let mut look = interval(LOOK);
@@ -141,8 +143,8 @@ fn parts(listener: TcpListener, ui: Ui) -> Parts {
     }
 }
 
-fn views(timeline: &Timeline, origin: Origin) -> Ui {
-    let (of_topology, of_recording) = (timeline.clone(), timeline.clone());
+fn views(timeline: &Timeline, origin: Origin, path: PathBuf) -> Ui {
+    let of_topology = timeline.clone();
     Ui {
         timeline: timeline.clone(),
         is_replay: true,
@@ -154,7 +156,8 @@ fn views(timeline: &Timeline, origin: Origin) -> Ui {
         }),
         pins: Box::new(|| Err(anyhow!("a recording has no pins"))),
         doctor: Box::new(|| Err(anyhow!("a recording has no node to examine"))),
-        recording: Box::new(move |span| Ok(recording::encode(of_recording.frames(span), &origin)?)),
+        origin,
+        recorded: Some(path),
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! - every container busy, every fourth, and none: bytes per second, hours per 100 MB, CPU per
 //!   second to record
+//! - a day in a thinned ring with all containers busy, each waiting for one or five others: extrapolated
+//!   from two hours
 //! - the same frames as JSON, one after the other, through the same compressor, for comparison
 //!
 //! `cargo bench -p timeline`
@@ -16,7 +18,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use node::{Node, START_MS, origin};
 use rustix::time::{ClockId, clock_gettime};
-use timeline::recording::encode;
+use timeline::recording::{Ring, RingConfig, encode};
 
 const SECONDS: usize = 600;
 
@@ -30,6 +32,38 @@ fn main() {
         let (bytes, ms) = timed(|| as_json(&frames));
         report(&format!("{name}, as JSON"), bytes.len(), ms);
     }
+    for aggressors in [1, 5] {
+        day(aggressors);
+    }
+}
+
+/// The size of a day in a thinned ring.
+fn day(aggressors: usize) {
+    const HOURS: u64 = 2;
+    let dir = tempfile::tempdir().expect("a directory");
+    let config = RingConfig::new(dir.path().to_owned(), 1 << 30).thinned().without_sync();
+    let mut ring = Ring::open(config, origin()).expect("the directory can be written");
+    let mut node = Node::new(1).with_aggressors(aggressors);
+    let mut ms = 0.0;
+    for _ in 0..3600 * HOURS {
+        let frame = node.frame();
+        let began = cpu_ms();
+        ring.append(&frame).expect("the directory can be written");
+        ms += cpu_ms() - began;
+    }
+    let (mut full, mut means) = (0, 0);
+    for entry in std::fs::read_dir(dir.path()).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let is_thinned = entry.file_name().to_string_lossy().starts_with("thinned-");
+        let size = if is_thinned { &mut means } else { &mut full };
+        *size += entry.metadata().expect("a file").len();
+    }
+    println!(
+        "a day, each container waits for {aggressors}: {:.1} MB of the last hour, {:.1} MB of means, {:.3} ms of CPU per second",
+        full as f64 / 1e6,
+        means as f64 / 1e6 * 24.0 / HOURS as f64,
+        ms / (3600 * HOURS) as f64
+    );
 }
 
 fn timed(encode: impl Fn() -> Vec<u8>) -> (Vec<u8>, f64) {

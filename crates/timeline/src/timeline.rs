@@ -1,6 +1,5 @@
 //! Builds frames from snapshots, and keeps the last ten minutes.
 
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,6 +7,7 @@ use api::{Colocation, Frame, InterferenceTotal, Points, Verdict};
 use snapshot::{ContainerIdentity, CpuTimes, NodeSnapshot, Published};
 use tokio::sync::{Notify, watch};
 
+use crate::history::position;
 use crate::queries::Selection;
 use crate::state::TimelineState;
 
@@ -131,6 +131,33 @@ impl Timeline {
         self.numbered(numbers)
     }
 
+    /// The frames that end after `after_ms` and not after `until_ms`, as [`Timeline::frames`].
+    pub fn frames_between(
+        &self,
+        after_ms: u64,
+        until_ms: u64,
+    ) -> impl Iterator<Item = Frame> + use<> {
+        let state = self.lock();
+        let is_wanted = |number: &u64| {
+            let at_ms = state.at_ms[position(*number)];
+            at_ms > after_ms && at_ms <= until_ms
+        };
+        let numbers: Vec<u64> = (state.oldest()..=state.frame).filter(is_wanted).collect();
+        drop(state);
+        self.numbered(numbers.into_iter())
+    }
+
+    /// Start of the oldest frame and end of the latest one, milliseconds since the epoch; `None`
+    /// before the first frame.
+    #[must_use]
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let state = self.lock();
+        let (oldest, latest) = (position(state.oldest()), position(state.frame));
+        let length_ms = (state.seconds[oldest] * 1000.0).round() as u64;
+        (state.oldest() <= state.frame)
+            .then(|| (state.at_ms[oldest].saturating_sub(length_ms), state.at_ms[latest]))
+    }
+
     /// The frames after number `last`, as [`Timeline::frames`]; `last` becomes the number of the
     /// latest one. While they are requested, the load of each CPU is read, too.
     pub fn frames_after(&self, last: &mut u64) -> impl Iterator<Item = Frame> + use<> {
@@ -143,7 +170,10 @@ impl Timeline {
     }
 
     /// The frames with these numbers that are still in the history.
-    fn numbered(&self, numbers: RangeInclusive<u64>) -> impl Iterator<Item = Frame> + use<> {
+    fn numbered<I: Iterator<Item = u64>>(
+        &self,
+        numbers: I,
+    ) -> impl Iterator<Item = Frame> + use<I> {
         let timeline = self.clone();
         numbers.filter_map(move |number| timeline.lock().frame(number))
     }

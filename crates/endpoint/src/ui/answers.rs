@@ -6,7 +6,7 @@ use api::{
     AgentFigures, ContainerFrame, ContainerReport, Feature, Frame, HistorySize, InterferenceTotal,
     KEPT, Measure, NodeAnswer, PinRow, PodAnswer, PodName,
 };
-use timeline::{BYTES_PER_CONTAINER, BYTES_PER_PAIR, Selection};
+use timeline::{BYTES_PER_CONTAINER, BYTES_PER_PAIR, Selection, Timeline};
 
 use super::views::Views;
 
@@ -14,7 +14,7 @@ use super::views::Views;
 const AGGRESSORS: usize = 6;
 
 /// Answer of `/api/v1/node`.
-pub(super) fn node(views: &Views, frame: Frame) -> NodeAnswer {
+pub(super) fn node(views: &Views, frame: Frame, is_local: bool) -> NodeAnswer {
     let snapshot = views.sources.published.latest();
     let features = snapshot.waits.feature.iter().chain(&snapshot.node.features);
     let feature = |state: &snapshot::FeatureState| Feature {
@@ -44,17 +44,24 @@ pub(super) fn node(views: &Views, frame: Frame) -> NodeAnswer {
             bytes_per_container: BYTES_PER_CONTAINER,
             bytes_per_pair: BYTES_PER_PAIR,
             dropped: views.timeline.dropped(),
+            begin_ms: views.span(is_local).map(|(begin_ms, _)| begin_ms),
         },
     }
 }
 
-/// Answer of `/api/v1/pods/{uid}`; `None` if no live container has this UID.
-pub(super) fn pod(views: &Views, frame: &Frame, uid: &str, span: Duration) -> Option<PodAnswer> {
+/// Answer of `/api/v1/pods/{uid}` from the last `span` of a history; `None` if no container of the
+/// frame has this UID.
+pub(super) fn pod(
+    views: &Views,
+    (timeline, frame): (&Timeline, &Frame),
+    uid: &str,
+    span: Duration,
+) -> Option<PodAnswer> {
     let containers: Vec<ContainerFrame> =
         frame.containers.iter().filter(|row| row.uid == uid).cloned().collect();
     let first = containers.first()?;
     let name = first.pod_name();
-    let (aggressors, victims) = pairs(views, &name, span);
+    let (aggressors, victims) = pairs(timeline, &name, span);
     let advice = (views.sources.advice)().containers.into_iter();
     let is_of_pod =
         |report: &ContainerReport| report.namespace == name.namespace && report.pod == name.pod;
@@ -68,7 +75,7 @@ pub(super) fn pod(views: &Views, frame: &Frame, uid: &str, span: Duration) -> Op
         qos_class: first.qos_class.clone(),
         cpu_qos: first.cpu_qos.clone(),
         seconds: span.as_secs(),
-        points: views.timeline.points(|row| row.uid == uid, &selection),
+        points: timeline.points(|row| row.uid == uid, &selection),
         aggressors,
         victims,
         patch_command: api::pod_patch_command(&advice),
@@ -80,11 +87,11 @@ pub(super) fn pod(views: &Views, frame: &Frame, uid: &str, span: Duration) -> Op
 
 /// Pairs in which the pod is the victim, and those in which it is the aggressor.
 fn pairs(
-    views: &Views,
+    timeline: &Timeline,
     name: &PodName,
     span: Duration,
 ) -> (Vec<InterferenceTotal>, Vec<InterferenceTotal>) {
-    let pairs = views.timeline.aggressors(span).into_iter();
+    let pairs = timeline.aggressors(span).into_iter();
     pairs
         .filter(|pair| pair.victim == *name || pair.aggressor == *name)
         .partition(|pair| pair.victim == *name)

@@ -1,4 +1,4 @@
-//! The page and the JSON API: the last ten minutes of the node.
+//! The page and the JSON API: the last ten minutes of the node, and what its recording has.
 
 mod alone;
 mod answers;
@@ -6,6 +6,7 @@ mod assets;
 mod handlers;
 mod json;
 mod parameters;
+mod past;
 mod streams;
 mod views;
 
@@ -15,7 +16,7 @@ use axum::Router;
 use axum::routing::get;
 
 pub(crate) use views::Views;
-pub use views::{Recording, Ui, View};
+pub use views::{Ui, View};
 
 /// All routes but the event stream.
 pub(crate) fn pages(views: &Arc<Views>) -> Router {
@@ -32,6 +33,7 @@ pub(crate) fn pages(views: &Arc<Views>) -> Router {
         .route("/api/v1/doctor", get(handlers::doctor))
         .route("/api/v1/recording", get(handlers::recording))
         .route("/api/v1/history", get(handlers::history))
+        .route("/api/v1/overview", get(handlers::overview))
         .route("/api/v1/frame", get(handlers::frame));
     routes.with_state(Arc::clone(views))
 }

@@ -1,10 +1,12 @@
 //! Inputs of the page and the JSON API.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::{DoctorReport, NodeTopology, PinRow};
 use timeline::Timeline;
+use timeline::recording::Origin;
 
 use super::alone::Alone;
 use super::streams::Streams;
@@ -29,12 +31,11 @@ pub struct Ui {
     pub pins: View<Vec<PinRow>>,
     /// The answer of `/api/v1/doctor`. May take seconds, and is called outside of a runtime.
     pub doctor: View<DoctorReport>,
-    /// The answer of `/api/v1/recording` over the last time. May take seconds.
-    pub recording: Recording,
+    /// The node and the agent, for the files of `/api/v1/recording`.
+    pub origin: Origin,
+    /// The recording, a file or a directory, which may reach further back than the history.
+    pub recorded: Option<PathBuf>,
 }
-
-/// A recording of the last time, as the bytes of a file.
-pub type Recording = Box<dyn Fn(Duration) -> anyhow::Result<Vec<u8>> + Send + Sync>;
 
 /// Time for which a view of the caller is reused: it reads files of the node.
 const VIEW_FOR: Duration = Duration::from_secs(5);
@@ -51,11 +52,12 @@ pub(crate) struct Views {
     pub(super) topology: Cached<NodeTopology>,
     pub(super) pins: Cached<Vec<PinRow>>,
     pub(super) doctor: Cached<DoctorReport>,
-    pub(super) recording: Recording,
+    pub(super) origin: Origin,
+    pub(super) recorded: Option<PathBuf>,
     /// Runs the doctor.
     pub(super) examining: Alone,
-    /// Makes recordings: they do not wait for the doctor.
-    pub(super) saving: Alone,
+    /// Reads the recording and makes files: these do not wait for the doctor.
+    pub(super) reading: Alone,
     /// Whether every request of a view needs a token.
     pub(super) is_protected: bool,
     pub(super) streams: Streams,
@@ -63,7 +65,8 @@ pub(crate) struct Views {
 
 impl Views {
     pub(crate) fn new(ui: Ui, sources: Sources, is_protected: bool) -> Self {
-        let Ui { timeline, is_replay, version, revision, topology, pins, doctor, recording } = ui;
+        let Ui { timeline, is_replay, version, revision, topology, pins, doctor, origin, recorded } =
+            ui;
         Self {
             sources,
             timeline,
@@ -73,9 +76,10 @@ impl Views {
             topology: Cached::new(topology, VIEW_FOR),
             pins: Cached::new(pins, VIEW_FOR),
             doctor: Cached::new(doctor, DOCTOR_FOR),
-            recording,
+            origin,
+            recorded,
             examining: Alone::default(),
-            saving: Alone::default(),
+            reading: Alone::default(),
             is_protected,
             streams: Streams::default(),
         }

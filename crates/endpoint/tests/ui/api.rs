@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use api::{
-    AdviceReport, ContainerReport, CpuAdvice, Finding, FindingKind, Gogc, Injected,
-    InjectionStatus, Language, LimitAdvice, MemoryAdvice, Runtime, Severity, Workload,
+    AdviceReport, ContainerFrame, ContainerReport, CpuAdvice, Finding, FindingKind, Frame, Gogc,
+    Injected, InjectionStatus, Interference, Language, LimitAdvice, MemoryAdvice, PodName, Rates,
+    Runtime, Severity, Workload,
 };
 use serde_json::{Value, json};
+use timeline::recording::{Origin, Recording, Ring, RingConfig};
 
 use crate::schema::{assert_valid, schema};
 use crate::support::{HOSTILE, Server, from};
@@ -30,8 +33,13 @@ const CALLS: &[(&str, &str)] = &[
         "/api/v1/history",
         "/api/v1/history?seconds=5&uid=uid-0&measure=self&measure=usageCores&aggressors=3",
     ),
+    ("/api/v1/overview", "/api/v1/overview?seconds=5&points=3"),
     ("/api/v1/doctor", "/api/v1/doctor"),
     ("/api/v1/frame", "/api/v1/frame"),
+    ("/api/v1/frame", "/api/v1/frame?seconds=5&until=1700000008000"),
+    ("/api/v1/pods", "/api/v1/pods?seconds=5&until=1700000008000"),
+    ("/api/v1/pods/{uid}", "/api/v1/pods/uid-1?seconds=5&until=1700000008000&points=2"),
+    ("/api/v1/interference", "/api/v1/interference?seconds=5&until=1700000008000"),
 ];
 
 #[test]
@@ -55,11 +63,143 @@ fn a_recording_covers_the_requested_seconds() {
     let (status, _, body) = server.get("/api/v1/recording");
     assert!(status == 503 && body.contains("no data yet"), "{status} {body}");
     let server = server.ten_seconds();
-    let (status, head, body) = server.get("/api/v1/recording?seconds=7");
-    assert!(status == 200 && head.contains("content-type: application/octet-stream"), "{head}");
-    assert_eq!(body, "7 seconds");
-    let (status, _, body) = server.get("/api/v1/recording?seconds=601");
-    assert!(status == 400 && body.contains("from 1 to 600"), "{body}");
+    assert_eq!(seconds(&server, "seconds=7"), [4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(seconds(&server, "seconds=3&until=1700000005000"), [3, 4, 5]);
+    let (status, _, body) = server.get("/api/v1/recording?seconds=86401");
+    assert!(status == 400 && body.contains("from 1 to 86400"), "{body}");
+}
+
+/// Times of the frames in a recording, seconds since [`BEGAN`].
+fn seconds(server: &Server, query: &str) -> Vec<i64> {
+    let (head, body) = server.get_bytes(&format!("/api/v1/recording?{query}"), "Accept: */*");
+    assert!(head.contains("content-type: application/octet-stream"), "{head}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("recording");
+    std::fs::write(&path, body).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.origin(0).unwrap().node, "n1");
+    recording.times().iter().map(|at_ms| at_ms.cast_signed() / 1000 - BEGAN).collect()
+}
+
+/// Time of the first reading, seconds since the epoch.
+const BEGAN: i64 = 1_700_000_000;
+
+/// A recording of the two hours that end with the tenth second of the server: `old` has waited for
+/// `hog` all the time, and used a core for the first hour only.
+fn recorded(dir: &Path) {
+    let mut ring =
+        Ring::open(RingConfig::new(dir.to_owned(), 16 << 20).thinned(), Origin::default());
+    let ring = ring.as_mut().unwrap();
+    let name = |pod: &str| PodName { namespace: "shop".to_owned(), pod: pod.to_owned() };
+    for second in -7190..=10_i64 {
+        let rates = Rates {
+            usage_cores: Some(f64::from(u8::from(second < -3600))),
+            throttled_own: Some(0.25),
+            neighbor: Some(0.5),
+            ..Rates::default()
+        };
+        let row = ContainerFrame {
+            namespace: "shop".to_owned(),
+            pod: "old".to_owned(),
+            container: "app".to_owned(),
+            uid: "uid-old".to_owned(),
+            rates,
+            ..ContainerFrame::default()
+        };
+        let pair = Interference { victim: name("old"), aggressor: name("hog"), wait: 0.5 };
+        ring.append(&Frame {
+            at_ms: (1000 * (BEGAN + second)).cast_unsigned(),
+            seconds: 1.0,
+            containers: vec![row],
+            interference: vec![pair],
+            ..Frame::default()
+        })
+        .unwrap();
+    }
+}
+
+fn ago(seconds: i64) -> String {
+    format!("until={}", 1000 * (BEGAN - seconds))
+}
+
+#[test]
+fn every_answer_reaches_back_into_the_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(dir.path());
+    let server = Server::start_recorded(3, dir.path()).ten_seconds();
+    let document = server.json("/api/v1/openapi.json");
+    let get = |path: &str, call: String| {
+        let answer = server.json(&call);
+        assert_valid(&document, path, "200", &answer);
+        answer
+    };
+    let begin_ms = server.json("/api/v1/node")["history"]["beginMs"].as_i64().unwrap();
+    assert!((-7190..=-7170).contains(&(begin_ms / 1000 - BEGAN)), "{begin_ms}");
+    // A second of the last hour, and one of which there is only a mean.
+    for (time, used) in [(1000, 0.0), (5005, 1.0)] {
+        let frame = get("/api/v1/frame", format!("/api/v1/frame?{}", ago(time)));
+        assert_eq!(frame["containers"][0]["pod"], "old");
+        assert_eq!(frame["containers"][0]["usageCores"], used, "{frame}");
+        let pods = get("/api/v1/pods", format!("/api/v1/pods?{}", ago(time)));
+        assert_eq!(pods["pods"][0]["worstAggressor"]["aggressor"]["pod"], "hog");
+    }
+    // The mean of the hour that begins half an hour before the change.
+    let frame = get("/api/v1/frame", format!("/api/v1/frame?seconds=3600&{}", ago(1800)));
+    let used = frame["containers"][0]["usageCores"].as_f64().unwrap();
+    assert!((used - 0.5).abs() < 0.02, "{frame}");
+    let path = "/api/v1/interference";
+    let waits = get(path, format!("{path}?seconds=3600&{}", ago(1800)));
+    assert!((waits[0]["seconds"].as_f64().unwrap() - 1800.0).abs() < 10.0, "{waits}");
+    let path = "/api/v1/pods/{uid}";
+    let pod = get(path, format!("/api/v1/pods/uid-old?seconds=6000&points=60&{}", ago(600)));
+    let points = pod["points"]["atMs"].as_array().unwrap().len();
+    assert!((59..=61).contains(&points), "{points} points");
+    assert_eq!(pod["aggressors"][0]["aggressor"]["pod"], "hog");
+    let path = "/api/v1/history";
+    let history = get(path, format!("{path}?seconds=600&points=60&measure=neighbor&{}", ago(3600)));
+    let values = history["containers"][0]["measures"]["neighbor"].as_array().unwrap();
+    assert!(values.len() >= 59, "{history}");
+    let path = "/api/v1/overview";
+    let overview = get(path, format!("{path}?seconds=7200&points=100"));
+    let lost: Vec<f64> = from(overview["lost"].clone());
+    assert!((90..=102).contains(&lost.len()), "{} points", lost.len());
+    assert!(lost.iter().all(|lost| (lost - 0.75).abs() < 0.01), "{lost:?}");
+    let file = seconds(&server, &format!("seconds=60&{}", ago(1000)));
+    assert_eq!(file, (-1059..=-1000).collect::<Vec<_>>());
+    let file = seconds(&server, "seconds=7200");
+    assert!((1400..=1800).contains(&file.len()), "{} frames", file.len());
+}
+
+#[test]
+fn a_time_outside_of_the_recording_is_rejected_with_the_range() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(dir.path());
+    let server = Server::start_recorded(3, dir.path()).ten_seconds();
+    for path in
+        ["frame", "pods", "pods/uid-old", "interference", "history", "overview", "recording"]
+    {
+        let (status, _, body) = server.get(&format!("/api/v1/{path}?{}", ago(90_000)));
+        let range = "no data of this time: the history has 2023-11-14T20:1";
+        assert!(status == 404 && body.contains(range), "{path}: {status} {body}");
+    }
+    let without = Server::start(3, true).ten_seconds();
+    let (status, _, body) = without.get(&format!("/api/v1/frame?{}", ago(1000)));
+    assert!(status == 404 && body.contains("to 2023-11-14T22:13:30Z"), "{status} {body}");
+}
+
+#[test]
+fn a_large_answer_is_compressed_for_clients_that_accept_it() {
+    let server = Server::start(50, true).ten_seconds();
+    let path = "/api/v1/history?seconds=10";
+    let (plain_head, plain) = server.get_bytes(path, "Accept: */*");
+    let (head, gzip) = server.get_bytes(path, "Accept-Encoding: br, gzip");
+    assert!(head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"));
+    assert!(!plain_head.contains("content-encoding"), "{plain_head}");
+    assert!(gzip.len() * 10 < plain.len(), "{} of {} bytes", gzip.len(), plain.len());
+    assert_eq!(metrics::exposition::decompress(&gzip).unwrap(), plain);
+    // Not worth it.
+    let (head, _) = server.get_bytes("/api/v1/pins", "Accept-Encoding: gzip");
+    assert!(!head.contains("content-encoding"), "{head}");
 }
 
 #[test]
@@ -310,7 +450,7 @@ fn nothing_waits_for_the_doctor_and_it_examines_once_at_a_time() {
         Ok(from(json!({"worst": "good", "findings": []})))
     };
     let address = "127.0.0.1:0".parse().unwrap();
-    let server = Server::start_with(address, 2, true, Box::new(doctor)).ten_seconds();
+    let server = Server::start_with(address, 2, true, Box::new(doctor), None).ten_seconds();
     let (_, mut events) = stream(&server);
     assert_eq!(next_frame(&mut events), 1_700_000_010_000);
     std::thread::scope(|scope| {

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -15,6 +16,7 @@ use snapshot::{
     CpusetRow, FeatureState, InterferenceRow, Limit, Losses, NodeSnapshot, NodeWaits, PodIdentity,
     PressureRow, PressureScope, Published, Quota, TraceMode, TraceRow,
 };
+use timeline::recording::Origin;
 use timeline::{Timeline, TimelineConfig};
 
 /// A name that would become markup if it were ever treated as HTML.
@@ -54,7 +56,14 @@ impl Server {
                 json!({"check": "names", "level": "broken", "found": "none", "remedy": HOSTILE});
             Ok(from(json!({"worst": "broken", "findings": [finding]})))
         };
-        Self::start_with(address, containers, ui, Box::new(doctor))
+        Self::start_with(address, containers, ui, Box::new(doctor), None)
+    }
+
+    /// As [`start`](Self::start), with a recording.
+    pub(crate) fn start_recorded(containers: u64, path: &Path) -> Self {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let doctor = Box::new(|| anyhow::bail!("none"));
+        Self::start_with(address, containers, true, doctor, Some(path.to_owned()))
     }
 
     /// As [`start_at`](Self::start_at), with these findings.
@@ -63,6 +72,7 @@ impl Server {
         containers: u64,
         ui: bool,
         doctor: View<DoctorReport>,
+        recorded: Option<PathBuf>,
     ) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let inside = runtime.enter();
@@ -87,7 +97,7 @@ impl Server {
             },
             new_exposition: Box::new(|| Exposition::new(50_000)),
             interval: Duration::from_secs(1),
-            ui: ui.then(|| views(timeline.clone(), doctor)),
+            ui: ui.then(|| views(timeline.clone(), doctor, recorded)),
             beat: Box::new(|_| ()),
         });
         let serving = Some(serving.unwrap());
@@ -131,13 +141,20 @@ impl Server {
 
     /// As [`get`](Self::get), with a line of the request's header.
     pub(crate) fn get_with(&self, path: &str, header: &str) -> (u16, String, String) {
+        let (head, body) = self.get_bytes(path, header);
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head, String::from_utf8(body).unwrap())
+    }
+
+    /// Header and body of a GET with this line in its header.
+    pub(crate) fn get_bytes(&self, path: &str, header: &str) -> (String, Vec<u8>) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n{header}\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, head.to_lowercase(), body.to_owned())
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+        (head, answer.split_off(end + 4))
     }
 
     /// The JSON answer to a GET that must succeed.
@@ -155,7 +172,7 @@ impl Server {
     }
 }
 
-fn views(timeline: Timeline, doctor: View<DoctorReport>) -> Ui {
+fn views(timeline: Timeline, doctor: View<DoctorReport>, recorded: Option<PathBuf>) -> Ui {
     let topology = json!({
         "online": "0-1", "offline": "", "isolated": "", "nohzFull": "",
         "numaNodes": {"0": "0-1"}, "distances": {},
@@ -182,7 +199,8 @@ fn views(timeline: Timeline, doctor: View<DoctorReport>) -> Ui {
         topology: Box::new(move || Ok(from(topology.clone()))),
         pins: Box::new(move || Ok(from(pins.clone()))),
         doctor,
-        recording: Box::new(|span| Ok(format!("{} seconds", span.as_secs()).into_bytes())),
+        origin: Origin { node: "n1".to_owned(), agent: "1.2.3".to_owned() },
+        recorded,
     }
 }
 

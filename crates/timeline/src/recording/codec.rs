@@ -66,6 +66,36 @@ impl Encoder {
     }
 }
 
+/// Sums over the containers of a frame.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FrameTotals {
+    /// End of the frame, milliseconds since the epoch.
+    pub at_ms: u64,
+    /// Length of the frame, seconds.
+    pub seconds: f64,
+    /// Time lost to limits, neighbors and the system, seconds per second.
+    pub lost: f64,
+    /// CPU use, cores; `None` if no container has one.
+    pub usage_cores: Option<f64>,
+    /// Share of the time in which some thread waited for a CPU, 0 to 1.
+    pub pressure: Option<f64>,
+}
+
+impl FrameTotals {
+    /// The sums of a frame.
+    #[must_use]
+    pub fn of(frame: &Frame) -> Self {
+        let used = frame.containers.iter().filter_map(|row| row.rates.usage_cores);
+        Self {
+            at_ms: frame.at_ms,
+            seconds: frame.seconds,
+            lost: frame.containers.iter().map(|row| row.rates.lost()).sum(),
+            usage_cores: used.reduce(|sum, used| sum + used),
+            pressure: frame.node.pressure,
+        }
+    }
+}
+
 /// Reads frames.
 pub(crate) struct Decoder {
     tables: Tables,
@@ -100,6 +130,32 @@ impl Decoder {
     pub(crate) fn frame_bytes(&self) -> usize {
         let Tables { node, cpus, containers, interference } = &self.tables;
         node.bytes() + cpus.bytes() + containers.bytes() + interference.bytes()
+    }
+
+    /// The sums over the frame with these changes; `None` if they do not encode changes.
+    pub(crate) fn totals(&mut self, at_ms: u64, bytes: &[u8]) -> Option<FrameTotals> {
+        let mut input = Input(bytes);
+        let seconds = input.number()? as f64 / 1e6;
+        let (tables, [node, _, containers, _]) = (&mut self.tables, &self.places);
+        tables.node.update(&mut input)?;
+        tables.cpus.update(&mut input)?;
+        tables.containers.update(&mut input)?;
+        tables.interference.update(&mut input)?;
+        let sum = |measure: Measure| {
+            let column = (0..ContainerFrame::WIDTH).find(|at| rate(*at) == measure)?;
+            tables.containers.sum(containers, column)
+        };
+        let rates = Rates {
+            throttled_own: sum(Measure::ThrottledOwn),
+            throttled_ancestor: sum(Measure::ThrottledAncestor),
+            neighbor: sum(Measure::Neighbor),
+            system: sum(Measure::System),
+            contention: sum(Measure::Contention),
+            ..Rates::default()
+        };
+        let pressure = tables.node.sum(node, 0);
+        let usage_cores = sum(Measure::UsageCores);
+        Some(FrameTotals { at_ms, seconds, lost: rates.lost(), usage_cores, pressure })
     }
 
     /// The frame with these changes; `None` if they do not encode changes. Later versions may

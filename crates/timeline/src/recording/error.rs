@@ -23,6 +23,9 @@ pub enum Error {
     /// Another process writes to the directory.
     #[error("{} is in use by another recorder; choose another directory", .0.display())]
     InUse(PathBuf),
+    /// The disk is nearly full.
+    #[error("less than a tenth of the disk of {} is free", .0.display())]
+    NearlyFull(PathBuf),
     /// The path is a pipe, a socket or a device.
     #[error("{} is not a regular file; name a recording, or a directory with recordings", .0.display())]
     NotAFile(PathBuf),

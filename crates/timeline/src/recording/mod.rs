@@ -16,11 +16,14 @@ mod recorder;
 mod ring;
 mod segment;
 mod table;
+mod thin;
 mod wire;
 
+pub use codec::FrameTotals;
 pub use error::Error;
-pub use reader::{Note, Recording};
+pub use reader::{Note, Recording, earliest_ms};
 pub use recorder::Recorder;
-pub use ring::{LEAST_SIZE, Ring};
-pub use segment::{Origin, encode};
+pub use ring::{LEAST_SIZE, Ring, RingConfig};
+pub use segment::{FileEncoder, Origin, encode};
+pub use thin::Thinner;
 pub use wire::VERSION;

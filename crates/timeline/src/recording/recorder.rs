@@ -1,13 +1,12 @@
 //! Records the frames of a timeline as they arrive.
 
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use api::Frame;
 
 use super::error::Error;
-use super::ring::Ring;
+use super::ring::{Ring, RingConfig};
 use super::segment::Origin;
 use crate::timeline::Timeline;
 
@@ -18,8 +17,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Writes the frames of a timeline to a [`Ring`].
 pub struct Recorder {
-    dir: PathBuf,
-    limit: u64,
+    config: RingConfig,
     origin: Origin,
     /// `None` before the first frame, and after a failure.
     ring: Option<Ring>,
@@ -30,8 +28,8 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder whose directory is opened with the first frame.
     #[must_use]
-    pub fn new(dir: PathBuf, limit: u64, origin: Origin) -> Self {
-        Self { dir, limit, origin, ring: None, retry_at: None }
+    pub fn new(config: RingConfig, origin: Origin) -> Self {
+        Self { config, origin, ring: None, retry_at: None }
     }
 
     /// Opens the directory.
@@ -39,7 +37,7 @@ impl Recorder {
     /// # Errors
     /// See [`Ring::open`].
     pub fn open(&mut self) -> Result<(), Error> {
-        self.ring = Some(Ring::open(&self.dir, self.limit, self.origin.clone())?);
+        self.ring = Some(Ring::open(self.config.clone(), self.origin.clone())?);
         Ok(())
     }
 
@@ -105,7 +103,8 @@ mod tests {
         let ring = dir.path().join("ring");
         // Not a directory.
         std::fs::write(&ring, "").unwrap();
-        let mut recorder = Recorder::new(ring.clone(), LEAST_SIZE, Origin::default());
+        let mut recorder =
+            Recorder::new(RingConfig::new(ring.clone(), LEAST_SIZE), Origin::default());
         let began = Instant::now();
         let mut append = |second| {
             let outcome = recorder.append(&frame(second), began + Duration::from_secs(second));
@@ -125,7 +124,8 @@ mod tests {
         let node = "n1".to_owned();
         let timeline = Timeline::new(TimelineConfig { node, containers: 1, pairs: 1 });
         (1..=3).for_each(|second| timeline.add(&frame(second)));
-        let recorder = Recorder::new(dir.path().to_owned(), LEAST_SIZE, Origin::default());
+        let config = RingConfig::new(dir.path().to_owned(), LEAST_SIZE);
+        let recorder = Recorder::new(config, Origin::default());
         let ((stop, stopped), (written, writes)) = (channel(), channel());
         let recorded = timeline.clone();
         let recording = std::thread::spawn(move || {
@@ -146,7 +146,8 @@ mod tests {
         let node = "n1".to_owned();
         let timeline = Timeline::new(TimelineConfig { node, containers: 1, pairs: 1 });
         timeline.add(&frame(1));
-        let recorder = Recorder::new("/proc/none".into(), LEAST_SIZE, Origin::default());
+        let config = RingConfig::new("/proc/none".into(), LEAST_SIZE);
+        let recorder = Recorder::new(config, Origin::default());
         let (_stop, stopped) = channel();
         let error = recorder.run(&timeline, &stopped, |outcome| outcome).unwrap_err();
         assert!(error.to_string().contains("cannot create /proc/none"), "{error}");

@@ -15,7 +15,7 @@ use api::Frame;
 use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
 use serde::{Deserialize, Serialize};
 
-use super::codec::{Columns, Decoder, Encoder, columns};
+use super::codec::{Columns, Decoder, Encoder, FrameTotals, columns};
 use super::error::Error;
 use super::table::MAX_COLUMNS;
 use super::wire::VERSION;
@@ -173,6 +173,11 @@ pub(crate) fn record<'a>(bytes: &'a [u8], chain: &mut u32) -> Option<Record<'a>>
     Some(Record { at_ms: u64::from_le_bytes(*at), data })
 }
 
+/// Time of the record at the start of these bytes, of which the data may be missing.
+pub(crate) fn time(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(8..)?.first_chunk()?))
+}
+
 /// Reads the records of one segment, in order.
 pub(crate) struct SegmentReader {
     decompress: Decompress,
@@ -190,6 +195,17 @@ impl SegmentReader {
     pub(crate) fn frame(&mut self, record: &Record<'_>) -> Option<Frame> {
         self.decompress(record.data)?;
         self.decoder.decode(record.at_ms, &self.plain)
+    }
+
+    /// The sums over the frame of the next record.
+    pub(crate) fn totals(&mut self, record: &Record<'_>) -> Option<FrameTotals> {
+        self.decompress(record.data)?;
+        self.decoder.totals(record.at_ms, &self.plain)
+    }
+
+    /// Passes over the next record.
+    pub(crate) fn skip(&mut self, record: &Record<'_>) -> Option<()> {
+        self.totals(record).map(|_| ())
     }
 
     /// Size of the last frame in memory, bytes, at most.
@@ -220,6 +236,42 @@ impl SegmentReader {
     }
 }
 
+/// Encodes frames as the bytes of one file. Keeps no frame.
+pub struct FileEncoder {
+    origin: Origin,
+    writer: SegmentWriter,
+    bytes: Vec<u8>,
+}
+
+impl FileEncoder {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// The origin cannot be encoded.
+    pub fn new(origin: &Origin) -> Result<Self, Error> {
+        let mut bytes = Vec::new();
+        let writer = SegmentWriter::begin(origin, &mut bytes)?;
+        Ok(Self { origin: origin.clone(), writer, bytes })
+    }
+
+    /// Adds a frame.
+    ///
+    /// # Errors
+    /// It cannot be encoded.
+    pub fn add(&mut self, frame: &Frame) -> Result<(), Error> {
+        if self.writer.frames == FRAMES {
+            self.writer = SegmentWriter::begin(&self.origin, &mut self.bytes)?;
+        }
+        self.writer.append(frame, &mut self.bytes)
+    }
+
+    /// The bytes of the file.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
 /// A recording of these frames, as the bytes of one file. Keeps no frame longer than needed.
 ///
 /// # Errors
@@ -228,15 +280,9 @@ pub fn encode(
     frames: impl IntoIterator<Item = impl Borrow<Frame>>,
     origin: &Origin,
 ) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    let mut writer = SegmentWriter::begin(origin, &mut bytes)?;
-    for frame in frames {
-        if writer.frames == FRAMES {
-            writer = SegmentWriter::begin(origin, &mut bytes)?;
-        }
-        writer.append(frame.borrow(), &mut bytes)?;
-    }
-    Ok(bytes)
+    let mut file = FileEncoder::new(origin)?;
+    frames.into_iter().try_for_each(|frame| file.add(frame.borrow()))?;
+    Ok(file.finish())
 }
 
 fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {

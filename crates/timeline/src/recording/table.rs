@@ -149,6 +149,13 @@ impl<R: Row> RowTable<R> {
         input: &mut Input<'_>,
         columns: &[Option<usize>],
     ) -> Option<Vec<R>> {
+        self.update(input)?;
+        let present = self.slots.iter().filter(|slot| slot.codes[0] != 0);
+        Some(present.map(|slot| slot.row(columns)).collect())
+    }
+
+    /// Applies changes. `None` if the bytes do not encode such changes.
+    pub(crate) fn update(&mut self, input: &mut Input<'_>) -> Option<()> {
         let removed = positions(input, self.slots.len())?;
         let mut at = 0;
         let mut gone = removed.iter().peekable();
@@ -158,9 +165,15 @@ impl<R: Row> RowTable<R> {
             !is_gone
         });
         self.decode_inserted(input)?;
-        self.decode_values(input)?;
+        self.decode_values(input)
+    }
+
+    /// Sum of a value over all present rows; `None` if no row has it. `columns` as in
+    /// [`RowTable::decode`].
+    pub(crate) fn sum(&self, columns: &[Option<usize>], column: usize) -> Option<f64> {
+        let at = 1 + columns.iter().position(|known| *known == Some(column))?;
         let present = self.slots.iter().filter(|slot| slot.codes[0] != 0);
-        Some(present.map(|slot| slot.row(columns)).collect())
+        present.filter_map(|slot| unpack(slot.codes[at])).reduce(|sum, value| sum + value)
     }
 
     /// Size of the rows in memory, bytes, at most.

@@ -32,6 +32,8 @@ pub(crate) struct Node {
     random: Random,
     containers: Vec<ContainerFrame>,
     busy_every: usize,
+    /// Number of pods for which each busy container waits.
+    aggressors: usize,
     frame: u64,
 }
 
@@ -64,7 +66,13 @@ impl Node {
         }
         let name = |row: &ContainerFrame| (row.namespace.clone(), row.pod.clone());
         containers.sort_by_key(name);
-        Self { random, containers, busy_every, frame: 0 }
+        Self { random, containers, busy_every, aggressors: 1, frame: 0 }
+    }
+
+    /// Each busy container waits for this number of others.
+    #[allow(dead_code, reason = "only for some tests")]
+    pub(crate) fn with_aggressors(self, aggressors: usize) -> Self {
+        Self { aggressors, ..self }
     }
 
     /// The next second.
@@ -75,10 +83,8 @@ impl Node {
         for (at, row) in containers.iter_mut().enumerate() {
             row.rates = rates(random, at % busy_every == 0);
         }
-        let victims = containers.iter().step_by(busy_every);
-        let aggressors = containers.iter().skip(1).step_by(busy_every);
         let mut interference = Vec::new();
-        for (victim, aggressor) in victims.zip(aggressors) {
+        for (victim, aggressor) in pairs(&containers, busy_every, self.aggressors) {
             let [victim, aggressor] = [victim, aggressor]
                 .map(|row| PodName { namespace: row.namespace.clone(), pod: row.pod.clone() });
             let wait = random.share() / 10.0;
@@ -115,6 +121,18 @@ impl Node {
         let verdicts = Vec::new();
         Frame { at_ms, seconds: 1.0, node, containers, interference, verdicts }
     }
+}
+
+/// Victims and their aggressors.
+fn pairs(
+    containers: &[ContainerFrame],
+    busy_every: usize,
+    aggressors: usize,
+) -> impl Iterator<Item = (&ContainerFrame, &ContainerFrame)> {
+    (0..aggressors).flat_map(move |number| {
+        let victims = containers.iter().step_by(busy_every);
+        victims.zip(containers.iter().skip(1 + 40 * number).step_by(busy_every))
+    })
 }
 
 fn rates(random: &mut Random, is_busy: bool) -> Rates {

@@ -113,7 +113,19 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* Requests and limits. With NRI the start of every container waits for the agent. */}}
 {{- define "cpuwarden.resources" -}}
 {{- $requests := dict "cpu" (ternary "100m" "20m" .Values.nri.enabled) }}
-{{- toYaml (merge (deepCopy .Values.resources) (dict "requests" $requests)) }}
+{{- $limits := dict }}
+{{- if and (include "cpuwarden.records" .) (not .Values.recording.hostPath) }}
+{{- $size := int .Values.recording.size }}
+{{- $_ := set $requests "ephemeral-storage" (printf "%dMi" $size) }}
+{{- /* The volume's limit, and the log. */}}
+{{- $_ := set $limits "ephemeral-storage" (printf "%dMi" (add $size 150)) }}
+{{- end }}
+{{- toYaml (merge (deepCopy .Values.resources) (dict "requests" $requests "limits" $limits)) }}
+{{- end }}
+
+{{- /* Not empty if the agent records to a volume of this chart: config.record is one of extraVolumes. */}}
+{{- define "cpuwarden.records" -}}
+{{- if and .Values.ui .Values.recording.enabled (not .Values.config.record) }}true{{ end }}
 {{- end }}
 
 {{- /* Capabilities that are added. */}}

@@ -1,0 +1,235 @@
+//! The frames of a window of time: of the history in memory, or of the recording before it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use api::{Frame, Overview};
+use timeline::recording::{Error, FileEncoder, FrameTotals, Recording, Thinner, earliest_ms};
+use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
+
+use super::parameters::Parameters;
+use super::views::Views;
+
+/// Maximum number of frames in a file: the agent's memory holds all of it.
+const MAX_FILE_FRAMES: u64 = 1800;
+/// Time before a window in which its last frame may be: the recording of earlier times has one frame
+/// per ten seconds.
+const LOOK_BACK_MS: u64 = 15_000;
+
+/// A window without frames, or not for this client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoWindow {
+    /// Only for clients on the node, or with a token.
+    Forbidden,
+    /// No frame is of that time; the range that has frames, milliseconds since the epoch.
+    Empty(Option<(u64, u64)>),
+    /// The recording cannot be read.
+    Unreadable(Error),
+}
+
+/// What a view shows of a window.
+pub(super) struct Window {
+    /// The frames, or means of them, as a history.
+    pub(super) timeline: Timeline,
+    /// The mean of all frames, with all containers that ran.
+    pub(super) mean: Frame,
+}
+
+/// A window of time, milliseconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    after_ms: u64,
+    until_ms: u64,
+}
+
+impl Views {
+    /// Earliest time that a client can request, and the end of the latest frame.
+    pub(super) fn span(&self, is_local: bool) -> Option<(u64, u64)> {
+        let (begin_ms, latest_ms) = self.timeline.span()?;
+        let recorded = self.recorded.as_deref().filter(|_| is_local).and_then(earliest_ms);
+        Some((recorded.map_or(begin_ms, |recorded| recorded.min(begin_ms)), latest_ms))
+    }
+
+    /// The window that the parameters name.
+    ///
+    /// # Errors
+    /// It has no frames, or none for this client.
+    pub(super) fn window(&self, parameters: &Parameters) -> Result<Window, NoWindow> {
+        let timeline = Timeline::new(TimelineConfig {
+            node: String::new(),
+            containers: MAX_CONTAINERS,
+            pairs: MAX_PAIRS,
+        });
+        let mut thinner = Thinner::new(parameters.step());
+        let mut mean = Thinner::of_all();
+        let mut last = None;
+        let times = self.times(parameters)?;
+        let early = Times { after_ms: times.after_ms.saturating_sub(LOOK_BACK_MS), ..times };
+        self.each_frame(early, parameters.is_local, |frame| {
+            if frame.at_ms > times.after_ms {
+                thinner.add(&frame).for_each(|frame| timeline.add(&frame));
+                mean.add(&frame).for_each(drop);
+            } else {
+                last = Some(frame);
+            }
+        })?;
+        thinner.finish().into_iter().for_each(|frame| timeline.add(&frame));
+        let mean = match (mean.finish(), last) {
+            (Some(mean), _) => mean,
+            (None, Some(last)) => {
+                timeline.add(&last);
+                last
+            }
+            (None, None) => return Err(NoWindow::Empty(self.span(parameters.is_local))),
+        };
+        Ok(Window { timeline, mean })
+    }
+
+    /// Sums over the containers in the window.
+    ///
+    /// # Errors
+    /// As [`Views::window`].
+    pub(super) fn overview(&self, parameters: &Parameters) -> Result<Overview, NoWindow> {
+        let times = self.times(parameters)?;
+        let mut sums = Sums { step: parameters.step().as_secs_f64(), ..Sums::default() };
+        match self.recording(times, parameters.is_local)? {
+            Some(path) => {
+                let recording = open(path, times)?;
+                let (after_ms, until_ms) = (times.after_ms, times.until_ms);
+                let read = recording.each_total(after_ms, until_ms, |totals| sums.add(&totals));
+                read.map_err(NoWindow::Unreadable)?;
+            }
+            None => {
+                let frames = self.timeline.frames_between(times.after_ms, times.until_ms);
+                frames.for_each(|frame| sums.add(&FrameTotals::of(&frame)));
+            }
+        }
+        sums.end_span();
+        match sums.overview.at_ms.is_empty() {
+            true => Err(NoWindow::Empty(self.span(parameters.is_local))),
+            false => Ok(sums.overview),
+        }
+    }
+
+    /// The window as a file for `cpuwarden replay`. Longer windows have means.
+    ///
+    /// # Errors
+    /// As [`Views::window`].
+    pub(super) fn file(&self, parameters: &Parameters) -> Result<Vec<u8>, NoWindow> {
+        let times = self.times(parameters)?;
+        let step = parameters.span.as_secs().div_ceil(MAX_FILE_FRAMES);
+        let mut thinner = Thinner::new(Duration::from_secs(step));
+        let mut file = FileEncoder::new(&self.origin).map_err(NoWindow::Unreadable)?;
+        let (mut written, mut count) = (Ok(()), 0_usize);
+        let mut add = |frame: &Frame| {
+            count += 1;
+            if written.is_ok() {
+                written = file.add(frame);
+            }
+        };
+        self.each_frame(times, parameters.is_local, |frame| match step {
+            0 | 1 => add(&frame),
+            _ => thinner.add(&frame).for_each(|mean| add(&mean)),
+        })?;
+        thinner.finish().iter().for_each(&mut add);
+        written.map_err(NoWindow::Unreadable)?;
+        match count {
+            0 => Err(NoWindow::Empty(self.span(parameters.is_local))),
+            _ => Ok(file.finish()),
+        }
+    }
+
+    fn times(&self, parameters: &Parameters) -> Result<Times, NoWindow> {
+        let (_, latest_ms) = self.timeline.span().ok_or(NoWindow::Empty(None))?;
+        let until_ms = parameters.until_ms.unwrap_or(latest_ms);
+        let span_ms = u64::try_from(parameters.span.as_millis()).unwrap_or(u64::MAX);
+        Ok(Times { after_ms: until_ms.saturating_sub(span_ms), until_ms })
+    }
+
+    /// The path of the recording if the window needs it: `None` if it is in memory.
+    fn recording(&self, times: Times, is_local: bool) -> Result<Option<&Path>, NoWindow> {
+        let is_in_memory = !self.is_replay
+            && self.timeline.span().is_some_and(|(begin_ms, _)| begin_ms <= times.after_ms);
+        match self.recorded.as_deref() {
+            _ if is_in_memory => Ok(None),
+            None => Ok(None),
+            Some(_) if !is_local => Err(NoWindow::Forbidden),
+            Some(path) => Ok(Some(path)),
+        }
+    }
+
+    fn each_frame(
+        &self,
+        times: Times,
+        is_local: bool,
+        mut take: impl FnMut(Frame),
+    ) -> Result<(), NoWindow> {
+        let Times { after_ms, until_ms } = times;
+        let Some(path) = self.recording(times, is_local)? else {
+            self.timeline.frames_between(after_ms, until_ms).for_each(take);
+            return Ok(());
+        };
+        let read = open(path, times)?.each_between(after_ms, until_ms, &mut take);
+        read.map_err(NoWindow::Unreadable)
+    }
+}
+
+fn open(path: &Path, times: Times) -> Result<Recording, NoWindow> {
+    Recording::open_between(path, times.after_ms, times.until_ms).map_err(|error| match error {
+        Error::NoRecording(_) | Error::NoFrame(_) => {
+            NoWindow::Empty(earliest_ms(path).map(|at| (at, at)))
+        }
+        error => NoWindow::Unreadable(error),
+    })
+}
+
+/// Sums over spans of at least this length.
+#[derive(Default)]
+struct Sums {
+    step: f64,
+    /// End and length of the current span, and values times seconds.
+    at_ms: u64,
+    seconds: f64,
+    lost: f64,
+    usage_cores: Option<f64>,
+    pressure: Option<f64>,
+    overview: Overview,
+}
+
+impl Sums {
+    fn add(&mut self, totals: &FrameTotals) {
+        let (seconds, gap_ms) = (totals.seconds, totals.at_ms.saturating_sub(self.at_ms));
+        if gap_ms as f64 > (self.step.max(seconds) + 2.5) * 1000.0 {
+            self.end_span();
+        }
+        self.at_ms = totals.at_ms;
+        self.seconds += seconds;
+        self.lost += totals.lost * seconds;
+        let add = |sum: &mut Option<f64>, value: Option<f64>| {
+            if let Some(value) = value {
+                *sum.get_or_insert_default() += value * seconds;
+            }
+        };
+        add(&mut self.usage_cores, totals.usage_cores);
+        add(&mut self.pressure, totals.pressure);
+        if self.seconds + seconds / 2.0 >= self.step {
+            self.end_span();
+        }
+    }
+
+    /// Adds the current span to the answer.
+    fn end_span(&mut self) {
+        if self.seconds <= 0.0 {
+            return;
+        }
+        let seconds = std::mem::take(&mut self.seconds);
+        // Four digits suffice for a chart.
+        let mean = |sum: f64| (sum / seconds * 1e4).round() / 1e4;
+        let overview = &mut self.overview;
+        overview.at_ms.push(self.at_ms);
+        overview.seconds.push((seconds * 1e3).round() / 1e3);
+        overview.lost.push(mean(std::mem::take(&mut self.lost)));
+        overview.usage_cores.push(self.usage_cores.take().map(mean));
+        overview.pressure.push(self.pressure.take().map(mean));
+    }
+}
