@@ -42,6 +42,30 @@ export function lost(row) {
   return throttled(row) + waited;
 }
 
+/** Time lost by container, of series. */
+function heatOf(points) {
+  return new Map(points.containers.map((row) => {
+    const names = Object.keys(row.measures);
+    const values = points.atMs.map((_, at) => {
+      const known = names.filter((name) => row.measures[name][at] !== null);
+      return known.length ? lost(Object.fromEntries(known.map((name) => [name, row.measures[name][at]]))) : null;
+    });
+    return [keyOf(row), values.slice(-MINUTE)];
+  }));
+}
+
+/** Time that others waited, by aggressor, of series. */
+function harmOf(points) {
+  const harm = new Map();
+  for (const pair of points.pairs) {
+    const key = pairKey(pair.aggressor);
+    const sums = harm.get(key) ?? points.atMs.map(() => null);
+    pair.wait.forEach((wait, at) => { if (wait !== null) sums[at] = (sums[at] ?? 0) + wait; });
+    harm.set(key, sums);
+  }
+  return new Map([...harm].map(([key, sums]) => [key, sums.slice(-MINUTE)]));
+}
+
 /** Latest frame, per container the time lost in each of the last 60 seconds, and per pod the time that others waited for it. */
 export class Store {
   #latest = { frame: null, heat: new Map(), harm: new Map() };
@@ -52,6 +76,10 @@ export class Store {
   #isKindKnown = false;
   /** Time of the latest new frame, or of the start, of performance.now(). */
   heardAt = performance.now();
+  /** The window that is shown: end in milliseconds since the epoch, and seconds; `null` for now. */
+  window = null;
+  /** Earliest time that the agent has for this client, milliseconds since the epoch. */
+  beginMs = null;
   #seeded = 0;
   #source = null;
   #listeners = { frame: [], state: [], kind: [] };
@@ -63,6 +91,24 @@ export class Store {
   get frame() { return this.#shown.frame; }
   get heat() { return this.#shown.heat; }
   get harm() { return this.#shown.harm; }
+
+  /** End of the latest frame, also while another time is shown. */
+  get latestMs() { return this.#latest.frame?.atMs; }
+  /** What the strips of the tables show. */
+  get stripLabel() { return this.window && this.window.seconds > MINUTE ? "In the window" : this.window ? "Minute before" : "Last minute"; }
+  /** The window as parameters of a request, at least as long as this number of seconds. */
+  query(least = 1) { return `seconds=${Math.max(least, this.window.seconds)}&until=${this.window.until}`; }
+
+  /** Shows the mean of a window, and its strips; `null` continues with the latest data. */
+  async show(window) {
+    this.window = window;
+    if (!window) { this.#held = null; return; }
+    const measures = ["throttledOwn", "throttledAncestor", "neighbor", "system", "contention"].map((name) => `measure=${name}`).join("&");
+    const strips = `history?${this.query(MINUTE)}&points=${MINUTE}`;
+    const [frame, losses, waits] = await Promise.all([get(`frame?${this.query()}`), get(`${strips}&${measures}`), get(`${strips}&measure=contention&aggressors=${AGGRESSORS}`)]);
+    if (window !== this.window) return;
+    this.#held = { frame, heat: heatOf(losses), harm: harmOf(waits) };
+  }
 
   /** Keeps the data as it is, or continues with the latest. */
   hold(isHeld) { this.#held = isHeld ? structuredClone(this.#latest) : null; }
@@ -84,7 +130,8 @@ export class Store {
   async #askKind() {
     this.#isKindKnown = true;
     try {
-      const { recording } = await get("node");
+      const { recording, history } = await get("node");
+      this.beginMs = history?.beginMs ?? null;
       if (recording === this.recording) return;
       this.recording = recording;
       this.#emit("kind", recording);
@@ -130,32 +177,16 @@ export class Store {
     const measures = ["throttledOwn", "throttledAncestor", "neighbor", "system", "contention"];
     try {
       const points = await get(`history?seconds=${MINUTE}&${measures.map((name) => `measure=${name}`).join("&")}`);
-      for (const row of points.containers) {
-        const names = Object.keys(row.measures);
-        const values = points.atMs.map((_, at) => {
-          const known = names.filter((name) => row.measures[name][at] !== null);
-          return known.length ? lost(Object.fromEntries(known.map((name) => [name, row.measures[name][at]]))) : null;
-        });
-        this.#latest.heat.set(keyOf(row), values.slice(-MINUTE));
-      }
-      this.#seedHarm(await get(`history?seconds=${MINUTE}&measure=contention&aggressors=${AGGRESSORS}`));
+      for (const [key, values] of heatOf(points)) this.#latest.heat.set(key, values);
+      const waits = await get(`history?seconds=${MINUTE}&measure=contention&aggressors=${AGGRESSORS}`);
+      for (const [key, sums] of harmOf(waits)) this.#latest.harm.set(key, sums);
       this.#emit("frame", this.#latest.frame);
     } catch { /* The strips fill up from now on. */ }
   }
 
-  #seedHarm(points) {
-    const harm = new Map();
-    for (const pair of points.pairs) {
-      const key = pairKey(pair.aggressor);
-      const sums = harm.get(key) ?? points.atMs.map(() => null);
-      pair.wait.forEach((wait, at) => { if (wait !== null) sums[at] = (sums[at] ?? 0) + wait; });
-      harm.set(key, sums);
-    }
-    for (const [key, sums] of harm) this.#latest.harm.set(key, sums.slice(-MINUTE));
-  }
-
-  /** Mean of the last five seconds: an order that does not jump every second. */
+  /** Mean of the last five seconds: an order that does not jump every second. A window is a mean. */
   recent(key) {
+    if (this.window) return 0;
     const values = (this.heat.get(key) ?? []).slice(-5).filter((value) => value !== null);
     return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
   }

@@ -1,7 +1,7 @@
 // One pod: its last minutes, its aggressors and victims, CPUs, runtime, and findings with the change.
 
 import { NO_FINDINGS, change, command, evidence, severity, title as titleOf } from "./advice.js";
-import { NONE, chart, clock, cores, h, meter, ms, percent, podName, seconds, setText } from "./draw.js";
+import { NONE, chart, clock, cores, cursor, h, meter, ms, percent, podName, seconds, setText, ticks, zone } from "./draw.js";
 import { get, pairKey } from "./data.js";
 
 const CHARTS = [
@@ -26,7 +26,7 @@ export class Detail {
     this.store = store;
     const choose = h("select", { "aria-label": "Span", onchange: () => { this.span = Number(choose.value); this.update(true); } }, SPANS.map(([value, text]) => h("option", { value, selected: value === this.span }, text)));
     this.content = h("div");
-    this.element = h("section", { "aria-label": "Pod" }, h("div", { class: "tools" }, h("a", { class: "back", href: "#pods" }, "← All pods"), choose), this.content);
+    this.element = h("section", { "aria-label": "Pod" }, h("div", { class: "tools" }, h("a", { class: "back", href: "#pods" }, "← All pods"), this.choose = choose), this.content);
   }
 
   open(uid) {
@@ -39,10 +39,11 @@ export class Detail {
   async update(force) {
     if (this.busy && !force) return;
     this.busy = true;
-    const [uid, span] = [this.uid, this.span];
-    const isCurrent = () => uid === this.uid && span === this.span;
+    const [uid, span, window] = [this.uid, this.span, this.store.window];
+    const isCurrent = () => uid === this.uid && span === this.span && window === this.store.window;
+    this.choose.hidden = Boolean(window);
     try {
-      const pod = await get(`pods/${encodeURIComponent(uid)}?seconds=${span}`);
+      const pod = await get(`pods/${encodeURIComponent(uid)}?${window ? this.store.query(60) : `seconds=${span}`}`);
       if (isCurrent() && !this.#isSelecting()) this.#draw(pod);
     } catch (error) {
       if (isCurrent() && !this.content.querySelector("h1")) this.content.replaceChildren(h("p", { class: "empty" }, error.message));
@@ -98,21 +99,20 @@ function card({ title, unit, lines, format, top }, series, row, times) {
   return panel;
 }
 
-/** Begin and end of a chart's time, and its scale. */
-function axis(times, scale) {
-  const end = (time) => h("span", null, time ? `${clock(time)} UTC` : "");
-  return h("p", { class: "axis" }, end(times[0]), scale, end(times.at(-1)));
-}
+/** Times below a chart, and its scale. */
+const axis = (times, scale) => times.length > 1 ? ticks(times[0], times.at(-1), scale.textContent) : h("p", { class: "axis" }, scale);
 
 /** Text with the values at the pointer. */
 function readout(root, times, text) {
   const element = h("p", { class: "faint" }, "\u00a0");
+  const line = cursor(root);
   root.addEventListener("pointermove", (event) => {
     const box = root.getBoundingClientRect();
     const at = Math.max(0, Math.min(times.length - 1, Math.round(((event.clientX - box.left) / box.width) * (times.length - 1))));
-    setText(element, times[at] ? `${clock(times[at])} UTC: ${text(at)}` : "\u00a0");
+    setText(element, times[at] ? `${clock(times[at])} ${zone()}: ${text(at)}` : "\u00a0");
+    line(times[at] ? at / Math.max(1, times.length - 1) : null);
   });
-  root.addEventListener("pointerleave", () => setText(element, "\u00a0"));
+  root.addEventListener("pointerleave", () => { setText(element, "\u00a0"); line(null); });
   return element;
 }
 

@@ -55,11 +55,18 @@ export function seconds(value) {
   return value < 0.095 ? `${(value * 1000).toFixed(0)} ms` : value < 9.95 ? `${value.toFixed(1)} s` : `${value.toFixed(0)} s`;
 }
 
-/** Time of day in UTC, as in `cpuwarden top` and `replay --at`, of milliseconds since the epoch. */
-export const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
+let isLocal = false;
+/** Shows times in the browser's zone, or in UTC as `cpuwarden top` and `replay --at`. */
+export function setZone(local) { isLocal = local; }
+/** Name of the zone in which times are shown. */
+export const zone = () => isLocal ? "local" : "UTC";
+const shown = (ms) => new Date(isLocal ? ms - 60_000 * new Date(ms).getTimezoneOffset() : ms).toISOString();
+
+/** Time of day of milliseconds since the epoch. */
+export const clock = (ms) => shown(ms).slice(11, 19);
 
 /** As `clock`, with the date and the zone. */
-export const dateTime = (ms) => `${new Date(ms).toISOString().slice(0, 10)} ${clock(ms)} UTC`;
+export const dateTime = (ms) => `${shown(ms).slice(0, 10)} ${clock(ms)} ${zone()}`;
 
 export function podName(pod) {
   if (!pod.pod) return pod.namespace === "system" ? "system (outside pods)" : pod.namespace === "other" ? "all other pods" : pod.namespace;
@@ -130,29 +137,42 @@ const HEIGHT = 100;
 /**
  * A chart of lines over time. Each line: {name, values, over}; values of null are gaps.
  * The first line is filled, and above the others except for those with `over`. `top` is the least upper end of the scale.
+ * With `times`, the values are at the times `atMs`, from `begin` to `end`; otherwise at equal distances.
  */
-export function chart(lines, top, format) {
+export function chart(lines, top, format, times) {
   const known = lines.flatMap((line) => line.values.filter((value) => value !== null));
   const most = Math.max(top, ...known) * 1.08;
   const root = svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
   for (const y of [0, 0.5, 1]) root.append(svg("line", { class: "grid", x1: 0, x2: WIDTH, y1: y * HEIGHT, y2: y * HEIGHT }));
   lines.forEach((line, at) => {
-    if (at === 0) root.append(svg("path", { class: `area c-${line.name}`, d: area(line.values, most) }));
+    if (at === 0) root.append(svg("path", { class: `area c-${line.name}`, d: area(line.values, most, times) }));
   });
-  for (const line of lines.toReversed().sort((a, b) => Number(a.over ?? false) - Number(b.over ?? false))) root.append(svg("path", { class: `line c-${line.name}`, d: path(line.values, most) }));
+  for (const line of lines.toReversed().sort((a, b) => Number(a.over ?? false) - Number(b.over ?? false))) root.append(svg("path", { class: `line c-${line.name}`, d: path(line.values, most, times) }));
   const label = h("span", null, `scale 0 to ${format(most)}`);
   return { root, label };
 }
 
-function points(values, most) {
-  const last = Math.max(values.length - 1, 1);
-  return values.map((value, at) => value === null ? null : [(at / last) * WIDTH, HEIGHT - (value / most) * HEIGHT]);
+/** Positions of the values. With times, `null` also stands for a gap. */
+function points(values, most, times) {
+  const y = (value) => HEIGHT - (value / most) * HEIGHT;
+  if (!times) {
+    const last = Math.max(values.length - 1, 1);
+    return values.map((value, at) => value === null ? null : [(at / last) * WIDTH, y(value)]);
+  }
+  const { atMs, begin, end } = times;
+  const gap = Math.max(25_000, (3 * (end - begin)) / 600);
+  const x = (at) => ((atMs[at] - begin) / (end - begin)) * WIDTH;
+  return values.flatMap((value, at) => {
+    if (value === null || atMs[at] < begin) return [null];
+    const point = [x(at), y(value)];
+    return at > 0 && atMs[at] - atMs[at - 1] > gap ? [null, point] : [point];
+  });
 }
 
-function path(values, most) {
+function path(values, most, times) {
   let text = "";
   let drawing = false;
-  for (const point of points(values, most)) {
+  for (const point of points(values, most, times)) {
     if (point === null) { drawing = false; continue; }
     text += `${drawing ? "L" : "M"}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
     drawing = true;
@@ -160,14 +180,45 @@ function path(values, most) {
   return text;
 }
 
-function area(values, most) {
+function area(values, most, times) {
   let text = "";
   let run = [];
   const close = () => {
     if (run.length > 1) text += `M${run[0][0].toFixed(1)} ${HEIGHT}` + run.map(([x, y]) => `L${x.toFixed(1)} ${y.toFixed(1)}`).join("") + `L${run.at(-1)[0].toFixed(1)} ${HEIGHT}Z`;
     run = [];
   };
-  for (const point of points(values, most)) point === null ? close() : run.push(point);
+  for (const point of points(values, most, times)) point === null ? close() : run.push(point);
   close();
   return text;
+}
+
+/** A vertical line in a chart; returns what places it at a share of the width, or hides it. */
+export function cursor(root) {
+  const line = svg("line", { class: "at", y1: 0, y2: HEIGHT, visibility: "hidden" });
+  root.append(line);
+  return (share) => {
+    line.setAttribute("visibility", share === null ? "hidden" : "visible");
+    for (const end of ["x1", "x2"]) line.setAttribute(end, (share ?? 0) * WIDTH);
+  };
+}
+
+/** Distances of ticks, seconds. */
+const TICKS = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600];
+/** Maximum number of ticks. */
+const MOST_TICKS = 7;
+
+/** Times below a chart, and a text at the left. */
+export function ticks(begin, end, text) {
+  const step = 1000 * (TICKS.find((seconds) => (end - begin) / 1000 / seconds <= MOST_TICKS) ?? TICKS.at(-1));
+  const offset = isLocal ? 60_000 * new Date(end).getTimezoneOffset() : 0;
+  const marks = [];
+  for (let time = Math.ceil((begin - offset) / step) * step + offset; time <= end; time += step) {
+    const share = (time - begin) / (end - begin);
+    // The ends have no room.
+    if (share < 0.03 || share > 0.97) continue;
+    const mark = h("span", null, step % 60_000 ? clock(time) : clock(time).slice(0, 5));
+    mark.style.left = `${100 * share}%`;
+    marks.push(mark);
+  }
+  return h("div", { class: "scale" }, h("p", { class: "ticks" }, marks), h("p", { class: "axis" }, h("span", null, text), h("span", null, zone())));
 }

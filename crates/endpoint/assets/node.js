@@ -1,6 +1,6 @@
 // The node: facts in the header, and the topology.
 
-import { clock, dateTime, h, loadStep, percent, setText } from "./draw.js";
+import { clock, dateTime, h, loadStep, percent, setText, zone } from "./draw.js";
 import { get } from "./data.js";
 
 /** The line below the header. `isRecording` adds the date. */
@@ -14,7 +14,7 @@ export function facts(element, frame, isRecording) {
     ["stolen", frame.node.steal > 0.0005 ? `${(frame.node.steal * 1000).toFixed(0)} ms/s` : null, "Time that the hypervisor gave to others, summed over CPUs"],
     ["containers", `${frame.containers.length}`, "Running containers of pods"],
     ["trace", frame.node.trace.mode, "Scheduler trace: without it, the causes of waits are not known"],
-    ["at", isRecording ? dateTime(frame.atMs) : `${clock(frame.atMs)} UTC`, "End of the second that is shown"],
+    ["at", isRecording ? dateTime(frame.atMs) : `${clock(frame.atMs)} ${zone()}`, "End of the second that is shown"],
     ["contention by class", classes(frame.node.contention), "Contention of the pods of each QoS class: at least and at most"],
   ].filter(([, value]) => value !== null);
   while (element.children.length > list.length) element.lastElementChild.remove();

@@ -6,15 +6,22 @@ import { Store } from "./data.js";
 import { Aggressors, COLUMNS, Matrix, Victims } from "./pods.js";
 import { Detail } from "./detail.js";
 import { Topology, facts, notice } from "./node.js";
+import { TimeBar, queryOf, windowOf, windowText } from "./time.js";
 
 const find = (id) => document.getElementById(id);
 const [main, live, pause, dialog] = ["main", "live", "pause", "dialog"].map(find);
 
 const store = new Store();
-const open = (uid) => { location.hash = `#pod/${encodeURIComponent(uid)}`; };
+const go = (hash) => { location.hash = hash; };
+const open = (uid) => go(`#pod/${encodeURIComponent(uid)}`);
 const views = { pods: new Victims(store, open), aggressors: new Aggressors(store), matrix: new Matrix(store), topology: new Topology(store), advice: new Advice(store), pod: new Detail(store) };
 /** Frames between two requests of the views that ask the agent. */
 const EVERY = { matrix: 2, advice: 5, pod: 2 };
+
+/** Parts of the address after `#`: the view, and the query with the window. */
+const address = () => location.hash.slice(1).split("?");
+const bar = new TimeBar(store, (window) => go(`#${address()[0] || "pods"}?${window ? queryOf(window) : "now"}`));
+find("time").append(bar.element);
 
 let current = null;
 let paused = false;
@@ -22,7 +29,15 @@ let connection = null;
 let frames = 0;
 
 function route() {
-  const [name, ...rest] = location.hash.slice(1).split("/");
+  const [path, query] = address();
+  const [name, ...rest] = path.split("/");
+  if (query === undefined) {
+    // A link to another view keeps the window.
+    if (store.window) history.replaceState(null, "", `#${path || "pods"}?${queryOf(store.window)}`);
+  } else {
+    if (!windowOf(query)) history.replaceState(null, "", `#${path || "pods"}`);
+    setWindow(windowOf(query));
+  }
   const next = views[name] ?? views.pods;
   if (name === "pod") views.pod.open(decodeURIComponent(rest.join("/")));
   current = next;
@@ -38,11 +53,32 @@ function route() {
   if (name !== "pod") next.update();
 }
 
+/** Shows another window, or now. */
+async function setWindow(window) {
+  if (queryOf(window) === queryOf(store.window)) return;
+  if (paused) setPaused(false);
+  const shown = store.show(window);
+  bar.show();
+  status();
+  setText(pause, window ? "Now" : "Pause");
+  try { await shown; } catch (error) { if (window === store.window) bar.fail(error.message); }
+  if (window !== store.window || !store.frame) return;
+  redraw();
+}
+
+/** Draws the header and the current view again. */
+function redraw() {
+  facts(find("facts"), store.frame, store.recording || Boolean(store.window));
+  announce();
+  current.update(true);
+}
+
 /** Why the figures are less than they could be, or later than the others. */
 function announce() {
   const reason = store.frame ? notice(store.frame) : "";
   const isLater = paused && viewName() in EVERY;
-  const text = [reason, isLater ? "The pause does not freeze this view: its figures are from the time at which it was opened." : ""].filter(Boolean).join(" ");
+  const isNow = store.window && ["topology", "advice"].includes(viewName()) ? "This view shows the latest state, not that of the window." : "";
+  const text = [reason, isNow, isLater ? "The pause does not freeze this view: its figures are from the time at which it was opened." : ""].filter(Boolean).join(" ");
   find("notice").hidden = !text;
   setText(find("notice"), text);
 }
@@ -67,8 +103,9 @@ function status() {
   // With longer sample intervals, frames are rarer; a recording ends.
   const isSilent = !store.recording && silent > Math.max(SILENT, 2500 * (store.frame?.seconds ?? 0));
   const running = store.recording ? "recording" : store.recording === null ? "connecting" : "live";
-  const name = paused ? "paused" : connection === "lost" ? "lost" : isSilent ? "silent" : running;
+  const name = paused || store.window ? "paused" : connection === "lost" ? "lost" : isSilent ? "silent" : running;
   live.dataset.state = name;
+  if (store.window) { setText(live, `shows ${windowText(store.window)}`); return; }
   const recorded = store.recording && store.frame ? `recording ${dateTime(store.frame.atMs)}` : "";
   setText(live, [STATES[name] ?? `no data for ${Math.floor(silent / 1000)} s`, recorded].filter(Boolean).join(", "));
 }
@@ -85,7 +122,7 @@ function setPaused(value) {
 
 const KEYS = [
   ["j k", "next or previous row"], ["Enter", "open the pod"], ["Esc", "back to all pods"], ["/", "filter by name"], ["s", "sort by the next column"],
-  ["a", "reverse the view: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["f", "findings: what to change"], ["p", "pause or continue"], ["?", "this help"],
+  ["a", "reverse the view: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["f", "findings: what to change"], ["p", "pause or continue"], ["[ ]", "earlier or later by the length of the window"], ["n", "back to now"], ["z", "times in UTC or in local time"], ["?", "this help"],
 ];
 
 function help() {
@@ -95,10 +132,10 @@ function help() {
   dialog.showModal();
 }
 
-const go = (hash) => { location.hash = hash; };
+const turnPause = () => store.window ? bar.choose(null) : setPaused(!paused);
 const ACTIONS = {
   j: () => views.pods.move(1), ArrowDown: () => views.pods.move(1), k: () => views.pods.move(-1), ArrowUp: () => views.pods.move(-1),
-  Enter: () => views.pods.openSelected(), s: () => current.cycle?.(), p: () => setPaused(!paused), "?": help,
+  Enter: () => views.pods.openSelected(), s: () => current.cycle?.(), p: turnPause, "?": help, "[": () => bar.move(-1), "]": () => bar.move(1), n: () => bar.choose(null), z: () => bar.turnZone(),
   a: () => go(current === views.aggressors ? "#pods" : "#aggressors"), m: () => go(current === views.matrix ? "#pods" : "#matrix"), t: () => go(current === views.topology ? "#pods" : "#topology"),
   f: () => go(current === views.advice ? "#pods" : "#advice"), Escape: () => go("#pods"), "/": () => { go("#pods"); route(); views.pods.input.focus(); },
 };
@@ -118,14 +155,19 @@ document.addEventListener("keydown", (event) => {
   action();
 });
 
-pause.addEventListener("click", () => setPaused(!paused));
+pause.addEventListener("click", turnPause);
 find("help").addEventListener("click", help);
 addEventListener("hashchange", route);
-store.on("frame", (frame) => { if (!paused) show(frame); });
+bar.onzone = () => { status(); if (store.frame) redraw(); };
+store.on("frame", (frame) => {
+  bar.add(frame);
+  if (!paused && !store.window) show(frame);
+});
 store.on("state", (name) => { connection = name; status(); });
 store.on("kind", () => {
   status();
-  if (store.frame) show(store.frame);
+  bar.load();
+  if (store.frame && !store.window) show(store.frame);
   current.update(true);
 });
 setInterval(status, 1000);

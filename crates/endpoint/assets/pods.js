@@ -25,7 +25,7 @@ export const COLUMNS = [
 
 function head(columns, sort, onsort) {
   return h("thead", null, h("tr", null, columns.map((column) => {
-    const label = h("button", { type: "button", title: column.help, onclick: () => onsort(column) }, h("span", null, column.label), h("small", null, column.unit ?? "\u00a0"));
+    const label = h("button", { type: "button", title: column.help, onclick: () => onsort(column) }, h("span", { class: column.id === "minute" ? "minute" : null }, column.label), h("small", null, column.unit ?? "\u00a0"));
     return h("th", { scope: "col", class: column.text ? "text" : null, "aria-sort": sort === column.id ? "descending" : null }, label);
   })));
 }
@@ -173,6 +173,7 @@ export class Victims {
   update() {
     const frame = this.store.frame;
     if (!frame) return;
+    setText(this.table.querySelector(".minute"), this.store.stripLabel);
     const sorted = this.#sorted(frame);
     const judged = verdicts(frame);
     const [first] = frame.verdicts ?? [];
@@ -250,6 +251,7 @@ export class Aggressors {
   update() {
     const frame = this.store.frame;
     if (!frame) return;
+    setText(this.table.querySelector(".minute"), this.store.stripLabel);
     const pods = new Map();
     for (const pair of frame.interference) {
       const key = pairKey(pair.aggressor);
@@ -269,7 +271,7 @@ export class Aggressors {
     this.body.replaceChildren(...rows.map((pod) => this.#row(frame, pod)));
     this.body.querySelectorAll("canvas").forEach((canvas, at) => strip(canvas, rows[at].minute));
     this.empty.hidden = rows.length > 0;
-    setText(this.empty, unknown(frame) || "No pod made another one wait in this second.");
+    setText(this.empty, unknown(frame) || `No pod made another one wait in this ${this.store.window ? "window" : "second"}.`);
   }
 
   #row(frame, pod) {
@@ -292,17 +294,23 @@ export class Matrix {
     this.note = h("span", { class: "count" });
     this.empty = h("p", { class: "empty", hidden: true });
     const choose = h("select", { "aria-label": "Span", onchange: () => { this.span = Number(choose.value); this.update(true); } }, [[1, "second"], [60, "minute"], [300, "5 minutes"], [600, "10 minutes"]].map(([value, text]) => h("option", { value, selected: value === this.span }, `last ${text}`)));
+    this.choose = choose;
     this.element = h("section", { "aria-label": "Matrix" }, h("div", { class: "tools" }, choose, this.note), h("div", { class: "panel fitted" }, h("div", { class: "scroll" }, this.table), this.empty));
   }
 
   async update(force) {
     if (!force && this.busy) return;
     this.busy = true;
-    try { this.#draw(await get(`interference?seconds=${this.span}`)); } catch (error) { setText(this.note, error.message); }
+    const window = this.store.window;
+    this.choose.hidden = Boolean(window);
+    try {
+      const pairs = await get(`interference?${window ? this.store.query() : `seconds=${this.span}`}`);
+      if (window === this.store.window) this.#draw(pairs, window?.seconds ?? this.span);
+    } catch (error) { setText(this.note, error.message); }
     this.busy = false;
   }
 
-  #draw(pairs) {
+  #draw(pairs, span) {
     const top = (side) => {
       const sums = new Map();
       for (const pair of pairs) {
@@ -319,7 +327,7 @@ export class Matrix {
     const header = h("tr", null, h("th", { class: "corner" }, "waited ↓   while running →"), columns.map(([, pod]) => h("th", { scope: "col", title: label(pod) }, h("span", null, label(pod)))));
     const rows = victims.slice(0, MATRIX).map(([victim, pod]) => h("tr", null, h("th", { scope: "row", title: label(pod) }, link(this.store.frame, pod.name) ?? h("span", { class: "pod" }, pod.name.pod || label(pod)), h("span", { class: "sub" }, pod.name.pod ? pod.name.namespace : "")), columns.map(([aggressor, by]) => {
       const value = values.get(`${victim}\n\n${aggressor}`);
-      return h("td", { class: value ? `heat-${step(value / this.span)}` : "zero", title: value ? `${label(pod)} waited ${seconds(value)} while ${label(by)} was running` : null }, value ? seconds(value) : "·");
+      return h("td", { class: value ? `heat-${step(value / span)}` : "zero", title: value ? `${label(pod)} waited ${seconds(value)} while ${label(by)} was running` : null }, value ? seconds(value) : "·");
     })));
     this.table.replaceChildren(h("thead", null, header), h("tbody", null, rows));
     this.table.hidden = !pairs.length;

@@ -8,20 +8,18 @@ pub use page::Page;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::Args;
-use console::{Failure, HumanDuration, output, stderr};
+use console::{Failure, output, stderr};
 use timeline::recording::{self, Recording};
-use top::{App, Look, Playback, Signals, Source as _, show};
+use top::{App, Look, Moment, Playback, Signals, Source as _, show};
 
 use frames::{Frames, open};
 
 /// Width of the table that is not drawn on a terminal, columns.
 const WIDTH: usize = 120;
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Options of `cpuwarden replay`.
 #[derive(Debug, Args)]
@@ -32,7 +30,7 @@ pub struct ReplayArgs {
     /// Time at which to begin, within the recording, UTC: 2026-11-22T03:04:05Z, 03:04, or -10m
     /// (before the end) [default: the first second; the last one for a table and for the page]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub at: Option<ReplayStart>,
+    pub at: Option<Moment>,
     /// Also serve the page and the JSON API on the recording at this address: the ten minutes
     /// before the time, and each second after it when it is due. Only these if standard output is
     /// not a terminal
@@ -56,57 +54,6 @@ pub enum ReplayOutput {
     Json,
 }
 
-/// A time in a recording.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplayStart {
-    /// Milliseconds since the epoch.
-    Time(u64),
-    /// Milliseconds since midnight, UTC, at the last time that the recording has it.
-    TimeOfDay(u64),
-    /// Time before the end.
-    BeforeEnd(Duration),
-}
-
-impl FromStr for ReplayStart {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(HumanDuration(span)) = text.strip_prefix('-').and_then(|span| span.parse().ok())
-        {
-            return Ok(Self::BeforeEnd(span));
-        }
-        let of_day = format!("1970-01-01T{text}{}Z", if text.len() == 5 { ":00" } else { "" });
-        if let Ok(time) = humantime::parse_rfc3339(&of_day) {
-            return Ok(Self::TimeOfDay(milliseconds(time)));
-        }
-        let time = humantime::parse_rfc3339_weak(text).map_err(
-            |_| "not a time such as 2026-11-22T03:04:05Z, 03:04 (UTC), or -10m (before the end)",
-        )?;
-        Ok(Self::Time(milliseconds(time)))
-    }
-}
-
-impl ReplayStart {
-    /// Milliseconds since the epoch, for a recording that ends at `end`.
-    fn in_recording(self, end: u64) -> u64 {
-        match self {
-            Self::Time(time) => time,
-            Self::BeforeEnd(span) => {
-                end.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
-            }
-            Self::TimeOfDay(time) => {
-                let today = end - end % DAY_MS + time;
-                if today <= end { today } else { today.saturating_sub(DAY_MS) }
-            }
-        }
-    }
-}
-
-fn milliseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// Shows a recording.
 ///
 /// # Errors
@@ -121,7 +68,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let (start, end) = (recording.span().0, recording.last_ms());
     let is_live = !args.once && io::stdout().is_terminal();
     let at = match args.at {
-        Some(at) => inside(&recording, at.in_recording(end))?,
+        Some(at) => inside(&recording, at.before(end))?,
         // A table and the page show the end; a playback begins at the start.
         None if args.listen.is_some() => end,
         None if args.output == ReplayOutput::Text && !is_live => end,
@@ -302,23 +249,6 @@ mod tests {
         stderr::flush();
     }
 
-    fn at(text: &str) -> u64 {
-        text.parse::<ReplayStart>().unwrap().in_recording(THREE + 299_000)
-    }
-
-    #[test]
-    fn a_time_is_absolute_or_of_the_day_or_before_the_end() {
-        assert_eq!(at("2026-11-22T03:00:00Z"), THREE);
-        assert_eq!(at("2026-11-22 03:00:05"), THREE + 5000);
-        assert_eq!(at("03:00"), THREE);
-        assert_eq!(at("03:01:30"), THREE + 90_000);
-        assert_eq!(at("03:05"), THREE + 300_000 - DAY_MS);
-        assert_eq!(at("-1m"), THREE + 239_000);
-        let error = "tomorrow".parse::<ReplayStart>().unwrap_err();
-        assert!(error.contains("-10m (before the end)"), "{error}");
-        assert!("25:00".parse::<ReplayStart>().is_err());
-    }
-
     #[test]
     fn a_time_outside_of_the_recording_is_an_error_with_the_range() {
         let dir = tempfile::tempdir().unwrap();
@@ -326,10 +256,9 @@ mod tests {
         for at in [THREE - 999, THREE, THREE + 299_999] {
             assert_eq!(inside(&recording, at).ok(), Some(at));
         }
-        for (at, text) in [
-            (THREE - 60_000, "2026-11-22T02:59:00Z"),
-            (THREE + 360_000, "2026-11-22T03:06:00Z"),
-        ] {
+        for (at, text) in
+            [(THREE - 60_000, "2026-11-22T02:59:00Z"), (THREE + 360_000, "2026-11-22T03:06:00Z")]
+        {
             let error = inside(&recording, at).unwrap_err().to_string();
             let range = "is outside of the recording, which has 2026-11-22T03:00:00Z to \
                          2026-11-22T03:04:59Z";

@@ -1,12 +1,14 @@
 //! The view of a running agent: its history, its event stream and its advice.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use agent_client::{AgentClient, block_on};
-use api::{AdviceReport, Frame, PairSeries, PodName, Points, Series};
+use api::{AdviceReport, Frame, NodeAnswer, PairSeries, PodName, Points, Series};
 use console::{Failure, output};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::app::App;
@@ -15,7 +17,7 @@ use crate::look::Look;
 use crate::on_terminal::{columns, show};
 use crate::plain::table;
 use crate::signals::Signals;
-use crate::source::{Source, Update};
+use crate::source::{Control, Position, Source, Update};
 
 /// Requests for the history, the best first: an earlier agent does not know `aggressors`.
 const HISTORIES: [&str; 2] = ["seconds=300&aggressors=6", "seconds=300"];
@@ -62,7 +64,7 @@ pub fn show_agent(client: AgentClient, shown: Shown, is_once: bool) -> Result<()
         let mut signals = Signals::new()?;
         let started = async {
             let first: Frame = client.get("/api/v1/frame").await?;
-            let history = if is_once { history(&client).await } else { None };
+            let history = if is_once { history(&client, "").await } else { None };
             Ok::<_, Failure>((first, history))
         };
         let (first, history) = tokio::select! {
@@ -89,30 +91,125 @@ pub fn show_agent(client: AgentClient, shown: Shown, is_once: bool) -> Result<()
 /// Updates of a running agent; the connection ends on drop.
 struct Remote {
     updates: Receiver<Update>,
-    following: JoinHandle<()>,
+    following: [JoinHandle<()>; 2],
+    /// The time to show.
+    wanted: watch::Sender<Wanted>,
+    /// End of the latest frame, milliseconds since the epoch.
+    latest_ms: u64,
+    /// Whether the last updates were those of the past.
+    is_past: bool,
+}
+
+/// A time of the agent's node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Now,
+    /// Milliseconds since the epoch; `is_typed` if it is not moved into the recording.
+    At {
+        at_ms: u64,
+        latest_ms: u64,
+        is_typed: bool,
+    },
 }
 
 impl Remote {
     fn start(client: AgentClient) -> Self {
         let (out, updates) = channel();
-        Self { updates, following: tokio::spawn(follow(client, out)) }
+        let (wanted, times) = watch::channel(Wanted::Now);
+        let client = Arc::new(client);
+        let following = [
+            tokio::spawn(show_times(Arc::clone(&client), times, out.clone())),
+            tokio::spawn(follow(client, out)),
+        ];
+        Self { updates, following, wanted, latest_ms: 0, is_past: false }
     }
 }
 
 impl Source for Remote {
     fn updates(&mut self) -> Vec<Update> {
-        self.updates.try_iter().collect()
+        let mut updates: Vec<Update> = self.updates.try_iter().collect();
+        updates.retain(|update| {
+            match update {
+                Update::Frame(frame) => self.latest_ms = frame.at_ms,
+                Update::Past(..) => self.is_past = true,
+                Update::Live => self.is_past = false,
+                _ => {}
+            }
+            !(self.is_past && matches!(update, Update::Frame(_) | Update::History(_)))
+        });
+        updates
+    }
+
+    fn control(&mut self, control: Control) {
+        let (latest_ms, wanted) = (self.latest_ms, *self.wanted.borrow());
+        let from = match wanted {
+            Wanted::Now => latest_ms,
+            Wanted::At { at_ms, .. } => at_ms,
+        };
+        let Some(at_ms) = control.target(from, latest_ms) else { return };
+        let is_typed = matches!(control, Control::At(_));
+        let to = match at_ms < latest_ms {
+            true => Wanted::At { at_ms, latest_ms, is_typed },
+            false => Wanted::Now,
+        };
+        self.wanted.send_if_modified(|wanted| std::mem::replace(wanted, to) != to);
     }
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        self.following.abort();
+        self.following.iter().for_each(JoinHandle::abort);
     }
 }
 
+/// Shows each wanted time. A time that was wanted meanwhile is left out.
+async fn show_times(
+    client: Arc<AgentClient>,
+    mut times: watch::Receiver<Wanted>,
+    out: Sender<Update>,
+) {
+    while times.changed().await.is_ok() {
+        let wanted = *times.borrow_and_update();
+        match wanted {
+            Wanted::Now => {
+                let _ = out.send(Update::Live);
+                history(&client, "").await.into_iter().for_each(|update| drop(out.send(update)));
+            }
+            Wanted::At { at_ms, latest_ms, is_typed } => {
+                let updates = past(&client, at_ms, latest_ms, is_typed).await;
+                let updates =
+                    updates.unwrap_or_else(|failure| vec![Update::Status(failure.to_string())]);
+                updates.into_iter().for_each(|update| drop(out.send(update)));
+            }
+        }
+    }
+}
+
+/// The frame and the history of an earlier time.
+///
+/// # Errors
+/// The agent does not answer, or has no data of this time.
+async fn past(
+    client: &AgentClient,
+    at_ms: u64,
+    end_ms: u64,
+    is_typed: bool,
+) -> Result<Vec<Update>, Failure> {
+    let node: NodeAnswer = client.get("/api/v1/node").await?;
+    let start_ms = node.history.begin_ms.unwrap_or_default();
+    let at_ms = if is_typed { at_ms } else { at_ms.max(start_ms + 1000) };
+    let until = format!("&until={at_ms}");
+    let frame: Frame = client.get(&format!("/api/v1/frame?seconds=1{until}")).await?;
+    let points = match history(client, &until).await {
+        Some(Update::History(points)) => points,
+        _ => Points::default(),
+    };
+    let position = Position { at_ms, start_ms, end_ms, speed: 0.0, is_paused: true };
+    Ok(vec![Update::Position(position), Update::Past(points, Box::new(frame))])
+}
+
 /// Follows the agent, and connects again when the connection is lost.
-async fn follow(client: AgentClient, out: Sender<Update>) {
+async fn follow(client: Arc<AgentClient>, out: Sender<Update>) {
     loop {
         if let Err(failure) = stream(&client, &out).await {
             // Without a receiver the view has ended.
@@ -123,14 +220,15 @@ async fn follow(client: AgentClient, out: Sender<Update>) {
 }
 
 /// The history, in one answer or in parts; the view also works without one.
-async fn history(client: &AgentClient) -> Option<Update> {
+/// `until` is the parameter with its end, empty for now.
+async fn history(client: &AgentClient, until: &str) -> Option<Update> {
     for query in HISTORIES {
-        let path = format!("/api/v1/history?{query}");
+        let path = format!("/api/v1/history?{query}{until}");
         if let Ok(points) = client.get::<Points>(&path).await {
             return Some(Update::History(points));
         }
         // An agent with many containers rejects a request for all of them.
-        if let Ok(points) = history_in_parts(client, &path).await {
+        if let Ok(points) = history_in_parts(client, &path, until).await {
             return Some(Update::History(points));
         }
     }
@@ -141,8 +239,16 @@ async fn history(client: &AgentClient) -> Option<Update> {
 ///
 /// # Errors
 /// The agent rejects one of the requests.
-async fn history_in_parts(client: &AgentClient, path: &str) -> Result<Points, Failure> {
-    let frame: Frame = client.get("/api/v1/frame").await?;
+async fn history_in_parts(
+    client: &AgentClient,
+    path: &str,
+    until: &str,
+) -> Result<Points, Failure> {
+    let frame = match until {
+        "" => "/api/v1/frame".to_owned(),
+        until => format!("/api/v1/frame?seconds=300{until}"),
+    };
+    let frame: Frame = client.get(&frame).await?;
     let mut points = Points::default();
     for uids in parts(&frame) {
         let uids: String = uids.iter().map(|uid| format!("&uid={uid}")).collect();
@@ -199,7 +305,7 @@ fn append(points: &mut Points, part: Points) {
 /// it.
 async fn stream(client: &AgentClient, out: &Sender<Update>) -> Result<(), Failure> {
     let mut answer = client.open("/api/v1/stream").await?;
-    if let Some(update) = history(client).await {
+    if let Some(update) = history(client, "").await {
         let _ = out.send(update);
     }
     let mut events = EventSplitter::default();
@@ -379,7 +485,7 @@ mod tests {
         std::thread::spawn(move || serve_many(&listener));
         let args = AgentArgs { address, tls_cert: None, connection: ConnectionArgs::default() };
         let client = AgentClient::new(&args).unwrap();
-        let update = block_on(async { Ok(history(&client).await) }).unwrap();
+        let update = block_on(async { Ok(history(&client, "").await) }).unwrap();
         let Some(Update::History(points)) = update else { panic!("{update:?}") };
         assert_eq!((points.at_ms.len(), points.containers.len()), (300, MANY));
         assert_eq!(points.pairs.len(), 300);
@@ -397,6 +503,98 @@ mod tests {
         }
         // Later answers no longer have the oldest seconds.
         assert!(known > (MANY + 300) * 295, "{known}");
+    }
+
+    /// Answers for a node whose second is the value of its throttled time, and which has the seconds
+    /// from 100 on.
+    fn serve_past(listener: &TcpListener) {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let path = request.split(' ').nth(1).unwrap();
+            let until = path.split_once("until=").map(|(_, until)| until.parse::<u64>().unwrap());
+            let at_ms = until.unwrap_or(900_000);
+            let (status, body) = match path.split('?').next().unwrap() {
+                "/api/v1/node" => ("200 OK", node_answer()),
+                _ if at_ms < 100_000 => ("404 Not Found", r#"{"error":"no data of then"}"#.into()),
+                "/api/v1/stream" => {
+                    ("200 OK", format!("event: frame\ndata: {{\"atMs\":{at_ms}}}\n\n"))
+                }
+                "/api/v1/frame" => ("200 OK", format!("{{\"atMs\":{at_ms}}}")),
+                "/api/v1/history" => {
+                    ("200 OK", format!(r#"{{"atMs":[{at_ms}],"seconds":[1],"containers":[]}}"#))
+                }
+                _ => ("200 OK", r#"{"containers":[]}"#.to_owned()),
+            };
+            let length = body.len();
+            // The stream stays open.
+            let length = if path.ends_with("stream") { 1_000_000 } else { length };
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+            if path.ends_with("stream") {
+                std::mem::forget(stream);
+            }
+        }
+    }
+
+    fn node_answer() -> String {
+        r#"{"version":"1","revision":"","recording":false,"atMs":900000,"node":{},"features":[],
+        "agent":{"sampleIntervalSeconds":1,"samples":1,"faults":[],"podSources":[],
+        "eventStreams":1},"history":{"frames":600,"bytesPerContainer":1,"bytesPerPair":1,
+        "dropped":0,"beginMs":100000}}"#
+            .to_owned()
+    }
+
+    #[test]
+    fn a_live_view_goes_back_and_returns() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().into();
+        std::thread::spawn(move || serve_past(&listener));
+        let args = AgentArgs { address, tls_cert: None, connection: ConnectionArgs::default() };
+        let client = AgentClient::new(&args).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _inside = runtime.enter();
+        let mut remote = Remote::start(client);
+        fn next(remote: &mut Remote, wanted: impl Fn(&Update) -> Option<u64>) -> u64 {
+            let began = Instant::now();
+            loop {
+                if let Some(found) = remote.updates().iter().find_map(&wanted) {
+                    return found;
+                }
+                assert!(began.elapsed() < Duration::from_secs(60), "no such update");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        let frame = |update: &Update| match update {
+            Update::Frame(frame) => Some(frame.at_ms),
+            _ => None,
+        };
+        let past = |update: &Update| match update {
+            Update::Past(points, frame) => {
+                assert_eq!(points.at_ms, [frame.at_ms], "the history ends with the frame");
+                Some(frame.at_ms)
+            }
+            _ => None,
+        };
+        assert_eq!(next(&mut remote, frame), 900_000);
+        remote.control(Control::Step(-60));
+        assert_eq!(next(&mut remote, past), 840_000);
+        remote.control(Control::Step(-10));
+        assert_eq!(next(&mut remote, past), 830_000);
+        remote.control(Control::At("-10m".parse().unwrap()));
+        assert_eq!(next(&mut remote, past), 300_000);
+        remote.control(Control::Start);
+        assert_eq!(next(&mut remote, past), 101_000);
+        remote.control(Control::At("1970-01-01T00:00:50Z".parse().unwrap()));
+        let status = |update: &Update| match update {
+            Update::Status(text) => Some(u64::from(text.contains("no data of then"))),
+            _ => None,
+        };
+        assert_eq!(next(&mut remote, status), 1);
+        remote.control(Control::End);
+        let live = |update: &Update| (*update == Update::Live).then_some(0);
+        next(&mut remote, live);
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct App {
     /// Filters of the victims and of the aggressors.
     pub(crate) filters: [String; 2],
     pub(crate) is_typing: bool,
+    /// The time that is being typed.
+    pub(crate) typed_time: Option<String>,
     pub(crate) is_paused: bool,
     pub(crate) is_done: bool,
     /// Selected row of each table; none means the first.
@@ -100,6 +102,7 @@ impl App {
             only: None,
             filters: Default::default(),
             is_typing: false,
+            typed_time: None,
             is_paused: false,
             is_done: false,
             victim: None,
@@ -169,6 +172,21 @@ impl App {
                 frames.iter().for_each(|frame| self.history.push(frame));
                 self.frame = frames.last().cloned();
                 self.note_ended(|| frames.iter().rev().flat_map(|frame| &frame.containers));
+            }
+            Update::Past(points, frame) => {
+                self.history = History::default();
+                self.history.fill(&points);
+                self.history.push(&frame);
+                let before = self.frame.replace(*frame);
+                self.note_ended(|| before.iter().flat_map(|frame| &frame.containers));
+                self.status.clear();
+            }
+            Update::Live => {
+                self.history = History::default();
+                self.position = None;
+                self.is_paused = false;
+                self.waiting.clear();
+                self.status.clear();
             }
             Update::Advice(advice) => {
                 let key =

@@ -151,6 +151,39 @@ impl History {
         track.iter().skip(track.len().saturating_sub(frames)).map(lost).collect()
     }
 
+    /// Time that a container lost in each second of the last minute, oldest first.
+    pub(crate) fn lost_minute(&self, key: &Key) -> [f32; MINUTE] {
+        self.minute(&self.lost(key, KEPT))
+    }
+
+    /// Time that others waited for a pod in each second of the last minute, oldest first.
+    pub(crate) fn harm_minute(&self, aggressor: &PodName) -> [f32; MINUTE] {
+        self.minute(&self.harm(aggressor, KEPT))
+    }
+
+    /// The values of the latest frames, oldest first, by the seconds of the last minute. A longer
+    /// frame has all of its seconds, and one that is missing has none.
+    fn minute(&self, values: &[f32]) -> [f32; MINUTE] {
+        let mut minute = [f32::NAN; MINUTE];
+        let Some(latest) = self.at_ms.back() else { return minute };
+        let ends = self.at_ms.iter().zip(&self.seconds).rev();
+        for (value, (at_ms, seconds)) in values.iter().rev().zip(ends) {
+            let ago = latest.saturating_sub(*at_ms) as f64 / 1000.0;
+            if ago >= MINUTE as f64 || at_ms > latest {
+                break;
+            }
+            // Rounded as the end of the frame before, so that no second is left out.
+            let second = |ago: f64| MINUTE.saturating_sub(ago.round() as usize);
+            let end = second(ago).max(1);
+            let begin = second(ago + f64::from(*seconds)).min(end - 1);
+            // A missing frame has no value.
+            for of_second in &mut minute[begin..end] {
+                *of_second = of_second.max(*value);
+            }
+        }
+        minute
+    }
+
     /// Time that a container lost, the mean of the last seconds that are known; 0 without any.
     pub(crate) fn recently_lost(&self, key: &Key) -> f64 {
         let known = self.lost(key, RECENT).into_iter().filter(|lost| !lost.is_nan());
@@ -281,6 +314,31 @@ mod tests {
         assert!(history.values(&web(), Measure::ThrottledOwn, 1)[0].is_nan());
         (312..=611).for_each(|second| history.push(&empty(second)));
         assert!(history.containers.is_empty() && history.pairs.is_empty());
+    }
+
+    #[test]
+    fn the_last_minute_has_sixty_seconds_whatever_the_length_of_the_frames() {
+        let known = |minute: [f32; MINUTE]| minute.iter().filter(|value| !value.is_nan()).count();
+        let mut history = History::default();
+        (1..=20).for_each(|at| history.push(&Frame { seconds: 1.0, ..frame(at, 0.5) }));
+        let minute = history.lost_minute(&web());
+        assert_eq!((known(minute), minute[59], minute[40]), (20, 0.75, 0.75));
+        assert!(minute[39].is_nan(), "nothing was known yet");
+        // Means of ten seconds, as in a recording.
+        let mut history = History::default();
+        for number in 1..=30 {
+            let throttled = if number == 30 { 1.0 } else { 0.0 };
+            history.push(&Frame { seconds: 10.0, ..frame(10 * number, throttled) });
+        }
+        let minute = history.lost_minute(&web());
+        assert_eq!((known(minute), minute[49], minute[50]), (60, 0.25, 1.25));
+        // Seconds that are a little too long leave no gap.
+        let mut history = History::default();
+        for number in 1..=100_u64 {
+            history.push(&Frame { at_ms: 1030 * number, seconds: 1.03, ..frame(number, 0.5) });
+        }
+        assert_eq!(known(history.lost_minute(&web())), 60);
+        assert_eq!(known(history.harm_minute(&pod("hog"))), 60);
     }
 
     #[test]

@@ -15,11 +15,12 @@ pub(crate) const KEYS: &[(&str, &str)] = &[
     ("t", "the node's CPUs: load and owner"),
     ("/", "filter by part of namespace/pod/container; Enter keeps it, Esc clears it"),
     ("s, S", "sort by the next or the previous shown column; r reverses the order"),
-    ("p, Space", "pause and continue; no second is lost"),
+    ("p, Space", "pause and continue; no second is lost; in the past: back to now"),
     (
         "left, right",
-        "in a recording: a second back or forward; [ and ] a minute, + and - speed, 0 and $ ends",
+        "a second back or forward; [ and ] a minute, { and } an hour, 0 and $ ends; in a recording also + and - speed",
     ),
+    ("@", "go to a time: 03:04 (UTC), 2026-11-22T03:04:05Z, or -10m; Enter goes, Esc does not"),
     ("?", "this help"),
 ];
 
@@ -38,6 +39,9 @@ impl App {
             self.type_filter(event.code);
             return None;
         }
+        if self.typed_time.is_some() {
+            return self.type_time(event.code);
+        }
         let position = self.position.is_some();
         match event.code {
             KeyCode::Char('q') => self.is_done = true,
@@ -46,7 +50,8 @@ impl App {
             _ if self.help => self.scroll_by(event.code),
             KeyCode::Char('p' | ' ') if position => return Some(Control::Pause(!self.is_paused)),
             KeyCode::Char('p' | ' ') => self.pause(!self.is_paused),
-            _ if position && control(event.code).is_some() => return control(event.code),
+            KeyCode::Char('@') => self.typed_time = Some(String::new()),
+            code if control(code).is_some() => return control(code),
             code => self.command(code),
         }
         None
@@ -80,6 +85,28 @@ impl App {
             KeyCode::Char(char) if char.is_ascii_graphic() => self.filter_mut().push(char),
             _ => {}
         }
+    }
+
+    /// Edits the typed time. Returns the command when it is complete; a wrong one stays.
+    fn type_time(&mut self, code: KeyCode) -> Option<Control> {
+        let typed = self.typed_time.as_mut()?;
+        match code {
+            KeyCode::Enter => match typed.parse() {
+                Ok(moment) => {
+                    self.typed_time = None;
+                    return Some(Control::At(moment));
+                }
+                Err(error) => self.status = error,
+            },
+            KeyCode::Esc => {
+                self.typed_time = None;
+                self.status.clear();
+            }
+            KeyCode::Backspace => drop(typed.pop()),
+            KeyCode::Char(char) if char.is_ascii_graphic() || char == ' ' => typed.push(char),
+            _ => {}
+        }
+        None
     }
 
     /// Sorts the current table by its next column, or by the previous one.
@@ -168,13 +195,15 @@ impl App {
     }
 }
 
-/// Keys that move a recording.
+/// Keys that move in time.
 fn control(code: KeyCode) -> Option<Control> {
     Some(match code {
         KeyCode::Left => Control::Step(-1),
         KeyCode::Right => Control::Step(1),
         KeyCode::Char('[') => Control::Step(-60),
         KeyCode::Char(']') => Control::Step(60),
+        KeyCode::Char('{') => Control::Step(-3600),
+        KeyCode::Char('}') => Control::Step(3600),
         KeyCode::Char('+') => Control::Faster,
         KeyCode::Char('-') => Control::Slower,
         KeyCode::Char('0') => Control::Start,

@@ -132,6 +132,7 @@ impl<R: Recording> Source for Playback<R> {
                 self.is_paused = true;
                 self.move_to(self.at_ms.saturating_add_signed(seconds.saturating_mul(1000)));
             }
+            Control::At(moment) => self.move_to(moment.before(end)),
             Control::Start => self.move_to(start),
             Control::End => self.move_to(end),
             Control::Faster => self.speed = (self.speed + 1).min(SPEEDS.len() - 1),

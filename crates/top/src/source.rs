@@ -2,13 +2,15 @@
 
 use api::{Frame, Points};
 
+use crate::moment::Moment;
+
 /// Provider of frames: the process itself, an agent, or a recording.
 pub trait Source {
     /// Returns the updates since the last call, oldest first. Must not block: the view calls it
     /// several times per second.
     fn updates(&mut self) -> Vec<Update>;
 
-    /// Moves a recording. Live sources ignore it.
+    /// Moves a recording, or a live view to the past of its node. Sources without a past ignore it.
     fn control(&mut self, _control: Control) {}
 }
 
@@ -21,7 +23,8 @@ pub struct Position {
     pub start_ms: u64,
     /// End of the recording.
     pub end_ms: u64,
-    /// Speed of the playback, 1 for the original speed.
+    /// Speed of the playback, 1 for the original speed; 0 in the past of a live node, which stands
+    /// still.
     pub speed: f64,
     /// Whether the playback stands still.
     pub is_paused: bool,
@@ -36,6 +39,10 @@ pub enum Update {
     History(Points),
     /// A position in a recording: replaces all data by these frames, oldest first.
     Seek(Vec<Frame>),
+    /// A position in the past of a live node: replaces all data by the seconds up to this frame.
+    Past(Points, Box<Frame>),
+    /// The end of such a position: live data follow.
+    Live,
     /// Findings of all containers; replaces those before.
     Advice(Vec<Advice>),
     /// State of the connection, such as the reason why no frames arrive; empty if they do.
@@ -51,6 +58,8 @@ pub enum Update {
 pub enum Control {
     /// Moves by this number of seconds; negative is back.
     Step(i64),
+    /// Moves to a time.
+    At(Moment),
     /// Moves to the start.
     Start,
     /// Moves to the end.
@@ -61,6 +70,21 @@ pub enum Control {
     Slower,
     /// Stops or continues the playback.
     Pause(bool),
+}
+
+impl Control {
+    /// The time, milliseconds since the epoch, to which this moves a live view: the latest second
+    /// or a later time is the end of a stay in the past. `None` if it does not move.
+    #[must_use]
+    pub fn target(self, from_ms: u64, latest_ms: u64) -> Option<u64> {
+        Some(match self {
+            Self::Step(seconds) => from_ms.saturating_add_signed(seconds.saturating_mul(1000)),
+            Self::At(moment) => moment.before(latest_ms),
+            Self::Start => 0,
+            Self::End | Self::Pause(false) => latest_ms,
+            Self::Faster | Self::Slower | Self::Pause(true) => return None,
+        })
+    }
 }
 
 /// Findings of one container.

@@ -1,5 +1,7 @@
 //! Numbers, names and strips as text of a fixed width.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use api::Bounds;
 
 use crate::look::Look;
@@ -40,6 +42,22 @@ pub(crate) fn time(value: Option<f64>) -> String {
 pub(crate) fn clock(at_ms: u64) -> String {
     let seconds = at_ms / 1000 % 86_400;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Date and time in UTC: `2026-11-22 20:03:41`.
+pub(crate) fn date_time(at_ms: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(at_ms);
+    humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', "")
+}
+
+/// A length of time, with its two largest units: `2h 5m`.
+pub(crate) fn span(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m {seconds}s"),
+        (hours, minutes, _) => format!("{hours}h {minutes}m"),
+    }
 }
 
 /// A name from outside, without characters that a terminal could interpret.
@@ -166,6 +184,8 @@ mod tests {
 
     #[test]
     fn the_clock_is_utc() {
+        assert_eq!(date_time(1_700_000_000_000), "2023-11-14 22:13:20");
+        assert_eq!([59_000, 125_000, 7_500_000].map(span), ["59s", "2m 5s", "2h 5m"]);
         assert_eq!(clock(1_700_000_000_000), "22:13:20");
     }
 }

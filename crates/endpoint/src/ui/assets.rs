@@ -16,6 +16,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     ("pods.js", SCRIPT, include_bytes!("../../assets/pods.js")),
     ("detail.js", SCRIPT, include_bytes!("../../assets/detail.js")),
     ("node.js", SCRIPT, include_bytes!("../../assets/node.js")),
+    ("time.js", SCRIPT, include_bytes!("../../assets/time.js")),
     ("page.js", SCRIPT, include_bytes!("../../assets/page.js")),
     ("icon.svg", "image/svg+xml", include_bytes!("../../assets/icon.svg")),
 ];

@@ -1,6 +1,7 @@
 //! Tests of the timeline on hand-made snapshots.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::time::UNIX_EPOCH;
 
 use api::{BestEffort, Bounds, ContainerFrame, ContainerName, KEPT, Measure};

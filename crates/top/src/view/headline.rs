@@ -45,11 +45,19 @@ pub(super) fn line(app: &App, width: usize) -> Line<'static> {
 
 fn facts(app: &App, frame: &Frame, with_containers: bool) -> Vec<String> {
     let node = &frame.node;
-    let mut facts = vec![format!("{} UTC", text::clock(frame.at_ms))];
+    let past = app.position.filter(|position| position.speed == 0.0);
+    let mut facts = match past {
+        Some(_) => vec![format!("{} UTC", text::date_time(frame.at_ms))],
+        None => vec![format!("{} UTC", text::clock(frame.at_ms))],
+    };
+    if let Some(position) = past {
+        let ago = position.end_ms.saturating_sub(position.at_ms);
+        facts.push(format!("{} ago, Space: now", text::span(ago)));
+    }
     if with_containers {
         facts.push(format!("{} containers", frame.containers.len()));
     }
-    if let Some(position) = app.position {
+    if let Some(position) = app.position.filter(|position| position.speed > 0.0) {
         let length = (position.end_ms - position.start_ms).max(1) as f64;
         let share = position.at_ms.saturating_sub(position.start_ms) as f64 / length;
         let speed = position.speed;

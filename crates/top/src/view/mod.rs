@@ -175,6 +175,13 @@ impl App {
                 Span::styled("  Enter keeps it, Esc clears it", look.dim()),
             ]);
         }
+        if let Some(typed) = &self.typed_time {
+            return Line::from(vec![
+                Span::styled("time (UTC): ", look.strong()),
+                Span::raw(format!("{typed}_")),
+                Span::styled("  03:04, 2026-11-22T03:04:05Z or -10m; Enter goes there", look.dim()),
+            ]);
+        }
         let scroll = match self.below {
             0 => "arrows scroll".to_owned(),
             below => format!("arrows scroll ({below} more below)"),

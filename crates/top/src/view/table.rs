@@ -138,7 +138,7 @@ fn line(
             Column::Name => (text::fit(name, width, look), heat),
             Column::Aggressor => (text::fit(aggressor, width, look), Style::new()),
             Column::Minute => {
-                let lost = app.history.lost(&key(row), MINUTE);
+                let lost = app.history.lost_minute(&key(row));
                 (text::strip(&lost, width, FULL, look), upright(heat))
             }
             number => {
@@ -217,7 +217,7 @@ fn harm_line(app: &App, row: &Harm, name: usize, worst: usize, strip: usize) -> 
     let look = app.look;
     let heat = look.heat(row.now);
     let [now, seconds, victims] = HARM_NUMBERS;
-    let minute = app.history.harm(&row.aggressor, MINUTE);
+    let minute = app.history.harm_minute(&row.aggressor);
     let victim = row.worst.as_ref().map(cause::pod).unwrap_or_default();
     Line::from(vec![
         Span::raw(" "),

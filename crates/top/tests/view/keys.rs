@@ -1,6 +1,6 @@
 //! Keys: order, filter, selection and pause.
 
-use api::{Frame, PodName, Rates};
+use api::{Frame, PodName, Points, Rates};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use top::{Control, Position, Update};
 
@@ -199,9 +199,8 @@ fn a_pause_holds_the_second_and_loses_none() {
 }
 
 #[test]
-fn a_recording_is_moved_by_keys_that_a_live_view_ignores() {
+fn a_recording_is_moved_by_keys() {
     let mut screen = Screen::new(SIZES[0]);
-    assert_eq!(screen.press(KeyCode::Left), None);
     let position =
         Position { at_ms: 30_000, start_ms: 0, end_ms: 60_000, speed: 2.0, is_paused: false };
     screen.app.apply(Update::Position(position));
@@ -212,6 +211,34 @@ fn a_recording_is_moved_by_keys_that_a_live_view_ignores() {
     screen.app.apply(Update::Position(Position { is_paused: true, ..position }));
     screen.app.apply(Update::Seek(vec![frame(3)]));
     assert!(screen.text().contains("22:13:23 UTC"), "a paused recording still moves");
+}
+
+#[test]
+fn a_live_view_goes_back_jumps_to_a_typed_time_and_returns() {
+    let mut screen = Screen::new(SIZES[0]);
+    screen.app.apply(Update::Frame(Box::new(frame(9))));
+    assert_eq!(screen.press(KeyCode::Left), Some(Control::Step(-1)));
+    assert_eq!(screen.press(KeyCode::Char('{')), Some(Control::Step(-3600)));
+    screen.write("@soon");
+    assert!(screen.text().contains("time (UTC): soon_"), "{}", screen.text());
+    assert_eq!(screen.press(KeyCode::Enter), None);
+    assert!(screen.text().contains("not a time such as"), "{}", screen.text());
+    (0..4).for_each(|_| drop(screen.press(KeyCode::Backspace)));
+    screen.write("-10m");
+    let moment = "-10m".parse().unwrap();
+    assert_eq!(screen.press(KeyCode::Enter), Some(Control::At(moment)));
+    let (at_ms, end_ms) = (frame(3).at_ms, frame(3).at_ms + 600_000);
+    let position = Position { at_ms, start_ms: 0, end_ms, speed: 0.0, is_paused: true };
+    screen.app.apply(Update::Position(position));
+    screen.app.apply(Update::Past(Points::default(), Box::new(frame(3))));
+    let text = screen.text();
+    assert!(text.contains("2023-11-14 22:13:23 UTC") && text.contains("10m 0s ago"), "{text}");
+    assert!(text.contains("PAUSED"), "{text}");
+    assert_eq!(screen.press(KeyCode::Char(' ')), Some(Control::Pause(false)));
+    screen.app.apply(Update::Live);
+    screen.app.apply(Update::Frame(Box::new(frame(12))));
+    let text = screen.text();
+    assert!(text.contains(" 22:13:32 UTC") && !text.contains(" ago"), "{text}");
 }
 
 #[test]
