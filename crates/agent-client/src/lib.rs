@@ -13,4 +13,4 @@ pub use advise::{AdviseArgs, advise};
 pub use args::{AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
 pub use client::{AgentClient, AnswerBody, block_on};
 pub use render::{AdviceFormat, finding_line, no_change, qos_change, render};
-pub use snapshot::{PartArgs, SnapshotArgs, save, snapshot};
+pub use snapshot::{PartArgs, SNAPSHOT_TIMEOUT, SnapshotArgs, save, snapshot};

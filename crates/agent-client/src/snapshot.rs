@@ -1,12 +1,19 @@
-//! `cpuwarden snapshot`: copies the last minutes out of a running agent.
+//! `cpuwarden snapshot`: copies a part of the history out of a running agent.
 
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use console::{Failure, HumanDuration, output};
+use console::{Failure, HumanDuration, Moment, output};
 
 use crate::args::AgentArgs;
 use crate::client::{AgentClient, block_on};
+
+/// Maximum length of a file, seconds.
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+
+/// Time in which an agent must answer: a day of its recording takes seconds to read.
+pub const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Options of `cpuwarden snapshot`.
 #[derive(Debug, Args)]
@@ -22,22 +29,26 @@ pub struct SnapshotArgs {
 /// The part of an agent's history to save.
 #[derive(Debug, Args)]
 pub struct PartArgs {
-    /// Time before now, at most ten minutes, e.g. 90 (seconds) or 5m
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = within_the_history)]
+    /// Length of the file, up to 24h, e.g. 90 (seconds) or 5m. Beyond the last ten minutes the agent
+    /// must record; more than half an hour has means
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = within_a_day)]
     pub last: HumanDuration,
+    /// Time at which it ends, UTC: 03:04, 2026-11-22T03:04:05Z, or -1h (before now) [default: now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub until: Option<Moment>,
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
 
-/// Parses a time that the history covers.
-fn within_the_history(text: &str) -> Result<HumanDuration, String> {
+/// Parses a length that the agent accepts.
+fn within_a_day(text: &str) -> Result<HumanDuration, String> {
     let span = HumanDuration::from_seconds_or_text(text)?;
-    let seconds = 1..=api::KEPT as u64;
+    let seconds = 1..=DAY_SECONDS;
     if seconds.contains(&span.0.as_secs()) {
         Ok(span)
     } else {
-        Err(format!("use a time from 1s to {}s", seconds.end()))
+        Err("use a time from 1s to 24h".to_owned())
     }
 }
 
@@ -46,7 +57,7 @@ fn within_the_history(text: &str) -> Result<HumanDuration, String> {
 /// # Errors
 /// The agent does not answer or keeps no history, or the file cannot be written.
 pub fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
-    save(&AgentClient::new(&args.agent)?, &args.part)
+    save(&AgentClient::new(&args.agent)?.with_timeout(SNAPSHOT_TIMEOUT), &args.part)
 }
 
 /// Writes the last seconds of an agent's history to a file.
@@ -55,7 +66,11 @@ pub fn snapshot(args: &SnapshotArgs) -> Result<(), Failure> {
 /// See [`snapshot`].
 pub fn save(client: &AgentClient, part: &PartArgs) -> Result<(), Failure> {
     let seconds = part.last.0.as_secs();
-    let bytes = block_on(client.bytes(&format!("/api/v1/recording?seconds={seconds}")))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let now = u64::try_from(now).unwrap_or(u64::MAX);
+    let until = part.until.map(|until| format!("&until={}", until.before(now)));
+    let path = format!("/api/v1/recording?seconds={seconds}{}", until.unwrap_or_default());
+    let bytes = block_on(client.bytes(&path))?;
     let path = part.output.display();
     std::fs::write(&part.output, &bytes)
         .map_err(|error| Failure::config(format!("--output: cannot write {path}: {error}")))?;
@@ -65,17 +80,15 @@ pub fn save(client: &AgentClient, part: &PartArgs) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn a_time_is_seconds_or_has_a_unit() {
         for text in ["60", "60s", "1m"] {
-            assert_eq!(within_the_history(text).unwrap().0, Duration::from_secs(60), "{text}");
+            assert_eq!(within_a_day(text).unwrap().0, Duration::from_secs(60), "{text}");
         }
-        for text in ["0", "601", "11m", "soon", ""] {
-            assert!(within_the_history(text).is_err(), "{text}");
+        for text in ["0", "86401", "25h", "soon", ""] {
+            assert!(within_a_day(text).is_err(), "{text}");
         }
     }
 }

@@ -7,6 +7,7 @@ mod failure;
 mod flood;
 mod human_duration;
 pub mod log;
+mod moment;
 pub mod output;
 mod pins;
 pub mod stderr;
@@ -18,6 +19,7 @@ pub use byte_size::ByteSize;
 pub use doctor::show_doctor;
 pub use failure::Failure;
 pub use human_duration::HumanDuration;
+pub use moment::Moment;
 pub use pins::show_pins;
 
 /// Git revision of this build: of the variable `CPUWARDEN_REVISION`, or of the checkout

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_client::{AgentClient, PartArgs, block_on, save};
+use agent_client::{AgentClient, PartArgs, SNAPSHOT_TIMEOUT, block_on, save};
 use anyhow::Context as _;
 use console::{Failure, output, stderr};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Resolved;
 use crate::args::Of;
-use crate::cluster::{Cluster, TIMEOUT, resolve};
+use crate::cluster::{Cluster, resolve};
 
 /// The answers of the agents of a target.
 #[derive(Debug)]
@@ -104,9 +104,9 @@ pub(crate) fn show<T: DeserializeOwned + Serialize + Send>(
 pub(crate) fn snapshot(of: &Of, part: &PartArgs) -> Result<(), Failure> {
     let (resolved, cluster) = resolve(of)?;
     let is_one = resolved.nodes().len() == 1;
-    let answers = answers(&cluster, &resolved, TIMEOUT, |client, node| {
+    let answers = answers(&cluster, &resolved, SNAPSHOT_TIMEOUT, |client, node| {
         let output = if is_one { part.output.clone() } else { of_node(&part.output, node) };
-        save(client, &PartArgs { last: part.last, output })
+        save(client, &PartArgs { last: part.last, until: part.until, output })
     })?;
     answers.complete().map(drop)
 }

@@ -12,9 +12,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::Args;
-use console::{Failure, output, stderr};
+use console::{Failure, Moment, output, stderr};
 use timeline::recording::{self, Recording};
-use top::{App, Look, Moment, Playback, Signals, Source as _, show};
+use top::{App, Look, Playback, Signals, Source as _, show};
 
 use frames::{Frames, open};
 

@@ -1,8 +1,7 @@
 //! Provider of the data that the view shows.
 
 use api::{Frame, Points};
-
-use crate::moment::Moment;
+use console::Moment;
 
 /// Provider of frames: the process itself, an agent, or a recording.
 pub trait Source {

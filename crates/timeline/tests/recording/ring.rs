@@ -100,7 +100,8 @@ fn a_small_ring_keeps_means_before_its_last_seconds() {
     }
     let times = Recording::open(dir.path()).unwrap().times().to_vec();
     let steps: Vec<u64> = times.windows(2).map(|pair| (pair[1] - pair[0]) / 1000).collect();
-    let means = steps.iter().take_while(|step| **step == 10).count();
+    // A mean is shorter where a file ends.
+    let means = steps.iter().take_while(|step| (2..=10).contains(*step)).count();
     assert!(means > 20 && steps[means..].iter().all(|step| *step == 1), "{steps:?}");
     assert_eq!(times[0], START_MS + 10_000, "means were removed before seconds");
 }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use console::HumanDuration;
+use crate::HumanDuration;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
