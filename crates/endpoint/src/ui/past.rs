@@ -17,7 +17,7 @@ const MAX_FILE_FRAMES: u64 = 1800;
 const LOOK_BACK_MS: u64 = 15_000;
 
 /// A window without frames, or not for this client.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum NoWindow {
     /// Only for clients on the node, or with a token.
     Forbidden,

@@ -223,7 +223,9 @@ fn a_live_view_goes_back_jumps_to_a_typed_time_and_returns() {
     assert!(screen.text().contains("time (UTC): soon_"), "{}", screen.text());
     assert_eq!(screen.press(KeyCode::Enter), None);
     assert!(screen.text().contains("not a time such as"), "{}", screen.text());
-    (0..4).for_each(|_| drop(screen.press(KeyCode::Backspace)));
+    for _ in 0..4 {
+        screen.press(KeyCode::Backspace);
+    }
     screen.write("-10m");
     let moment = "-10m".parse().unwrap();
     assert_eq!(screen.press(KeyCode::Enter), Some(Control::At(moment)));
