@@ -71,6 +71,60 @@ fn an_agent_records_until_it_ends_and_resumes_after_a_failure() {
     assert_eq!(agent.get("/readyz").0, 200);
 }
 
+#[test]
+fn a_restarted_agent_shows_and_saves_the_time_before_its_start() {
+    let tree = RealTree::beside_others();
+    let container = tree.pod(Qos::Burstable, UID).child(CONTAINER);
+    let _load = container.spawn(&Workload::Spin { threads: 1 });
+    let dir = tempfile::tempdir().unwrap();
+    let ring = dir.path().join("ring");
+    let flags = [
+        format!("--kubepods={}", tree.kubepods().path().display()),
+        format!("--record={}", ring.display()),
+        "--pod-source=none".to_owned(),
+        "--sched-trace=off".to_owned(),
+    ];
+    let cgroup = tree.above().child("agent");
+    let agent = Agent::start_in(&cgroup, &flags);
+    eventually("seconds on the disk", || times(&ring).len() >= 3);
+    assert!(agent.signal(Signal::TERM).0.success());
+    let before = times(&ring);
+    let (first, last) = (before[0], before[before.len() - 1]);
+
+    let agent = Agent::start_in(&cgroup, &flags);
+    eventually("a second of the new agent", || times(&ring).len() > before.len());
+    let get = |path: &str| -> Value {
+        let (status, body) = agent.get(path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    eventually("the history", || agent.get("/api/v1/frame").0 == 200);
+    let begin = get("/api/v1/node")["history"]["beginMs"].as_u64().unwrap();
+    assert!(begin <= first, "{begin} > {first}");
+    let frame = get(&format!("/api/v1/frame?until={last}"));
+    assert_eq!(frame["atMs"], last);
+    assert_eq!(frame["containers"][0]["uid"], UID, "{frame}");
+    let (status, body) = agent.get(&format!("/api/v1/frame?until={}", first - 3_600_000));
+    assert!(status == 404 && body.contains("no data of this time"), "{status} {body}");
+
+    let path = dir.path().join("before.cpuwarden");
+    // The end of its second, UTC.
+    let second = last.div_ceil(1000) % 86_400;
+    let at = format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
+    let saved = Command::new(binary())
+        .args(["snapshot", "--last=60s", &format!("--until={at}"), "--output"])
+        .arg(&path)
+        .arg(format!("--address={}", agent.address()))
+        .output()
+        .unwrap();
+    assert!(saved.status.success(), "{}", String::from_utf8_lossy(&saved.stderr));
+    assert_eq!(times(&path), before);
+    let wrong =
+        Command::new(binary()).arg("replay").arg(&path).args(["--once", "--at=-1h"]).output();
+    let errors = String::from_utf8(wrong.unwrap().stderr).unwrap();
+    assert!(errors.contains("is outside of the recording, which has"), "{errors}");
+}
+
 /// Times of the frames recorded so far.
 fn times(dir: &Path) -> Vec<u64> {
     Recording::open(dir).map_or_else(|_| Vec::new(), |recording| recording.times().to_vec())
@@ -196,9 +250,9 @@ fn a_snapshot_has_the_last_seconds_of_a_running_agent() {
     assert!(line.contains("bytes; open it with cpuwarden replay"), "{line}");
     let times = times(&path);
     assert!(times[times.len() - 1] - times[0] <= 2000, "{times:?}");
-    let rejected = snapshot("--last=11m");
+    let rejected = snapshot("--last=25h");
     let errors = String::from_utf8(rejected.stderr).unwrap();
-    assert!(rejected.status.code() == Some(64) && errors.contains("1s to 600s"), "{errors}");
+    assert!(rejected.status.code() == Some(64) && errors.contains("1s to 24h"), "{errors}");
 }
 
 /// A recording of 700 seconds with one container, whose usage in cores is the second, and two CPUs.

@@ -526,11 +526,11 @@ fn data(map: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Paths that a container may write.
+/// Paths that a container may write, other than its recording.
 pub(super) fn writable(container: &Value) -> Vec<&str> {
     let mounts = container["volumeMounts"].as_array().unwrap().iter();
     mounts
-        .filter(|mount| mount["readOnly"] != true)
+        .filter(|mount| mount["readOnly"] != true && mount["name"] != "recording")
         .map(|mount| mount["mountPath"].as_str().unwrap())
         .collect()
 }

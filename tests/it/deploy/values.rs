@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use xtask::generated;
 
 use super::chart::{
@@ -225,6 +225,46 @@ fn pin_observes_and_can_write_nothing_until_it_is_to_enforce() {
         ["/host/cgroup", "/var/lib/cpuwarden"],
         "it may have enforced before"
     );
+}
+
+#[test]
+fn the_agent_records_to_a_bounded_volume_by_default() {
+    let volume = |text: &str| {
+        let volumes = pod(text)["volumes"].as_array().unwrap().clone();
+        volumes.into_iter().find(|volume| volume["name"] == "recording")
+    };
+    let storage = |text: &str| {
+        let resources = container(text)["resources"].clone();
+        ["requests", "limits"].map(|kind| resources[kind]["ephemeral-storage"].clone())
+    };
+    let size = |text: &str| variable(&container(text), "CPUWARDEN_RECORD_SIZE");
+    let text = render(&[]);
+    assert_eq!(volume(&text).unwrap()["emptyDir"], json!({"sizeLimit": "300Mi"}));
+    assert_eq!(storage(&text), ["250Mi", "400Mi"]);
+    assert_eq!(size(&text).as_deref(), Some("250MiB"));
+    let mounts = container(&text)["volumeMounts"].as_array().unwrap().clone();
+    let mount = mounts.iter().find(|mount| mount["name"] == "recording").unwrap();
+    let record = variable(&container(&text), "CPUWARDEN_RECORD");
+    assert_eq!(mount["mountPath"].as_str(), record.as_deref());
+
+    let text = render(&["--set=recording.size=100,resources.limits.ephemeral-storage=1Gi"]);
+    assert_eq!(volume(&text).unwrap()["emptyDir"], json!({"sizeLimit": "150Mi"}));
+    assert_eq!(
+        (storage(&text), size(&text).as_deref()),
+        (["100Mi", "1Gi"].map(Value::from), Some("100MiB"))
+    );
+
+    let text = render(&["--set=recording.hostPath=/var/lib/r"]);
+    let host = json!({"path": "/var/lib/r", "type": "DirectoryOrCreate"});
+    assert_eq!(volume(&text).unwrap()["hostPath"], host);
+    assert_eq!(storage(&text), [Value::Null, Value::Null]);
+
+    for off in ["recording.enabled=false", "ui=false", "config.record=/mine"] {
+        let text = render(&[&format!("--set={off}")]);
+        assert_eq!((volume(&text), size(&text)), (None, None), "{off}");
+    }
+    assert!(refusal(&["--set=recording.size=250Mi"]).contains("size"));
+    assert!(refusal(&["--set=recording.hostPath=relative"]).contains("hostPath"));
 }
 
 /// Root can connect to the sockets in it.
