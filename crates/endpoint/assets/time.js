@@ -88,7 +88,7 @@ export class TimeBar {
     const until = end === this.#latest() && !this.store.recording ? "" : `&until=${end}`;
     try {
       const points = await get(`overview?seconds=${range}&points=${POINTS}${until}`);
-      if (range === this.range && end === this.end) this.points = points;
+      if (points.atMs && range === this.range && end === this.end) this.points = points;
     } catch (error) {
       if (this.store.window) this.fail(error.message);
     }

@@ -86,7 +86,7 @@ const BEGAN: i64 = 1_700_000_000;
 
 /// A recording of the two hours that end with the tenth second of the server: `old` has waited for
 /// `hog` all the time, and used a core for the first hour only.
-fn recorded(dir: &Path) {
+pub(crate) fn recorded(dir: &Path) {
     let mut ring =
         Ring::open(RingConfig::new(dir.to_owned(), 16 << 20).thinned(), Origin::default());
     let ring = ring.as_mut().unwrap();

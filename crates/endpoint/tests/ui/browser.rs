@@ -150,6 +150,21 @@ impl Browser {
         }
     }
 
+    /// Moves the pointer to this share of the width of an element, and with `buttons` presses or
+    /// releases it there: `mouseMoved`, `mousePressed` or `mouseReleased`.
+    pub(crate) fn mouse(&self, kind: &str, selector: &str, share: f64) {
+        let script = format!(
+            "const box = document.querySelector('{selector}').getBoundingClientRect();
+             return [box.left + {share} * box.width, box.top + 20]"
+        );
+        let at = self.run(&script);
+        let button = if kind == "mouseMoved" { "none" } else { "left" };
+        self.devtools(
+            "Input.dispatchMouseEvent",
+            &json!({"type": kind, "x": at[0], "y": at[1], "button": button, "clickCount": 1}),
+        );
+    }
+
     /// Sets size and color scheme.
     pub(crate) fn look(&self, width: u32, height: u32, scheme: &str) {
         let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::full_report;
+use crate::api::{full_report, recorded};
 use crate::browser::Browser;
 use crate::support::{HOSTILE, Server};
 
@@ -132,6 +132,110 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         assert_no_markup(&browser);
         assert_quiet(&browser, &origin);
     });
+}
+
+/// A page whose agent has recorded two hours, with a chart of them.
+fn open_recorded(server: &Server, browser: &Browser, fragment: &str) {
+    browser.look(1280, 800, "light");
+    browser.open(&format!("http://{}/{fragment}", server.address));
+    browser.wait_for("document.querySelector('.plot path.line')");
+    browser.wait_for("document.querySelectorAll('.time option').length == 3");
+    browser.run(
+        "const list = document.querySelector('.time select'); list.value = '3600'; list.dispatchEvent(new Event('change'))",
+    );
+    browser.wait_for("document.querySelectorAll('.plot .ticks span').length >= 5");
+}
+
+/// Presses in the chart at one share of its width, and releases at the other.
+fn drag(browser: &Browser, from: f64, to: f64) {
+    browser.mouse("mousePressed", ".plot", from);
+    browser.mouse("mouseMoved", ".plot", (from + to) / 2.0);
+    browser.mouse("mouseMoved", ".plot", to);
+    browser.mouse("mouseReleased", ".plot", to);
+}
+
+const SHOWN: &str = "document.querySelector('.time .window').textContent";
+
+#[test]
+fn a_window_is_dragged_and_lists_aggressors_matrix_and_pods_follow_it() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(dir.path());
+    let server = Server::start_recorded(3, dir.path()).ten_seconds();
+    let browser = Browser::borrow();
+    open_recorded(&server, &browser, "");
+    browser.mouse("mouseMoved", ".plot", 0.5);
+    browser.wait_for(
+        "document.querySelector('.time').textContent.includes('750 ms lost each second')",
+    );
+    screenshot(&browser, "time");
+    // The chart ends at 22:13:30.
+    drag(&browser, 0.25, 0.5);
+    browser.wait_for("location.hash.includes('seconds=')");
+    let first = "document.querySelector('tbody a')?.textContent";
+    browser.wait_for(&format!("{first} == 'old'"));
+    let seconds = "Number(new URLSearchParams(location.hash.split('?')[1]).get('seconds'))";
+    browser.wait_for(&format!("Math.abs({seconds} - 900) < 20"));
+    browser.wait_for(&format!("{SHOWN}.startsWith('2023-11-14 21:28:')"));
+    browser.wait_for("document.querySelector('.minute').textContent == 'In the window'");
+    assert_shown(&browser, "25 %");
+    screenshot(&browser, "window");
+    browser.press("a");
+    browser.wait_for(
+        "document.querySelector('[aria-label=Aggressors] tbody')?.textContent.includes('hog')",
+    );
+    browser.press("m");
+    // 900 seconds, half of each.
+    browser.wait_for("document.querySelector('.matrix td')?.textContent.match(/^4[45]. s$/)");
+    browser.wait_for("document.querySelector('main select').hidden");
+    browser.run("location.hash = '#pod/uid-old'");
+    browser.wait_for("document.querySelector('h1')?.textContent == 'old'");
+    browser.wait_for("location.hash.includes('seconds=')");
+    browser.wait_for("document.querySelectorAll('main .ticks span').length > 5");
+    screenshot(&browser, "window-pod");
+    browser.press("Escape");
+    // The window moves by its length, and is dragged.
+    browser.wait_for("location.hash.startsWith('#pods?')");
+    let hash = browser.run("return location.hash");
+    browser.press("[");
+    browser.wait_for(&format!("{SHOWN}.startsWith('2023-11-14 21:13:')"));
+    browser.run("history.back()");
+    browser.wait_for(&format!("{SHOWN}.startsWith('2023-11-14 21:28:')"));
+    assert_eq!(browser.run("return location.hash"), hash);
+    drag(&browser, 0.4, 0.6);
+    browser.wait_for(&format!("{SHOWN}.startsWith('2023-11-14 21:40:')"));
+    browser.wait_for(&format!("Math.abs({seconds} - 900) < 20"));
+    browser.press("n");
+    browser.wait_for(&format!("{first} == {}", Value::from(HOSTILE)));
+    browser.wait_for("!location.hash.includes('seconds')");
+    browser.wait_for("document.querySelector('#live').dataset.state == 'live'");
+    assert_quiet(&browser, &format!("http://{}/", server.address));
+}
+
+#[test]
+fn a_link_opens_its_time_and_times_are_in_utc_or_local() {
+    let dir = tempfile::tempdir().unwrap();
+    recorded(dir.path());
+    let server = Server::start_recorded(3, dir.path()).ten_seconds();
+    let browser = Browser::borrow();
+    browser.set_time_zone("Asia/Tokyo");
+    open_recorded(&server, &browser, "#pods?to=2023-11-14T21:40:00Z&seconds=60");
+    browser.wait_for("document.querySelector('tbody a')?.textContent == 'old'");
+    let text = browser.run(&format!("return {SHOWN}"));
+    assert_eq!(text, "2023-11-14 21:39:00 to 21:40:00 UTC");
+    browser.press("z");
+    browser.wait_for(&format!("{SHOWN} == '2023-11-15 06:39:00 to 06:40:00 local'"));
+    browser.wait_for(
+        "document.querySelector('#facts').textContent.includes('2023-11-15 06:40:00 local')",
+    );
+    browser.press("z");
+    browser.wait_for(
+        "document.querySelector('#facts').textContent.includes('2023-11-14 21:40:00 UTC')",
+    );
+    // No data: the reason with the range.
+    browser.run("location.hash = '#pods?to=2023-11-13T21:40:00Z&seconds=60'");
+    browser.wait_for("document.querySelector('.time').textContent.includes('no data of this time: the history has 2023-11-14T20:1')");
+    browser.run("document.querySelector('.time .tools button[title^=Back]').click()");
+    browser.wait_for(&format!("{SHOWN} == 'the latest second'"));
 }
 
 #[test]
@@ -338,12 +442,12 @@ fn times_are_in_utc_wherever_the_browser_is() {
     browser.set_time_zone("Asia/Tokyo");
     browser.open(&format!("http://{}/#pod/uid-0", server.address));
     browser.wait_for("document.getElementById('facts').textContent.includes('at 22:13:30 UTC')");
-    browser.wait_for("document.querySelector('.axis')");
-    let ends = "[...document.querySelector('.axis').children].map((end) => end.textContent)";
-    let ends = browser.run(&format!("return {ends}"));
-    assert_eq!((&ends[0], &ends[2]), (&json!("22:13:21 UTC"), &json!("22:13:30 UTC")));
+    browser.wait_for("document.querySelector('main .ticks span')");
+    let ticks =
+        "[...document.querySelectorAll('main .ticks span')].map((tick) => tick.textContent)";
+    assert_eq!(browser.run(&format!("return {ticks}")), json!(["22:13:25"]));
     browser.run(
-        "const chart = document.querySelector('.chart');
+        "const chart = document.querySelector('main .chart');
         const clientX = chart.getBoundingClientRect().right;
         chart.dispatchEvent(new PointerEvent('pointermove', { clientX }))",
     );
