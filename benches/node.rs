@@ -64,8 +64,8 @@ const COUNTERS: [(&str, &str); 2] = [("files", "--bpf-counters=off"), ("bpf", "-
 
 const HEAD: &str = "\
 | pods | load | trace | counters | mcores | bare preads | bare BPF call | anonymous MiB | file MiB | kernel MiB \
-| descriptors | series | page ms | longest page ms |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
+| after reclaim | descriptors | series | page ms | longest page ms |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
 fn main() {
     let arguments: Vec<String> =
