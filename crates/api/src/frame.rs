@@ -282,6 +282,18 @@ impl Rates {
     }
 }
 
+impl Bounds {
+    /// Distance of the bounds, in points of percent, above which only the lower one is said: the
+    /// range would say little.
+    const WIDE: f64 = 30.0;
+
+    /// Whether the bounds are too far apart to be shown as a range.
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        (100.0 * self.upper).round() - (100.0 * self.lower).round() > Self::WIDE
+    }
+}
+
 impl Frame {
     /// Place of a container's pod among the victims, with the verdict about it. Only for the
     /// container of the pod that used most CPU: the others may have done nothing.

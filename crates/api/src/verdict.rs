@@ -191,6 +191,21 @@ impl Verdict {
         self.culprits.first().filter(|_| self.cause == CauseKind::One)
     }
 
+    /// What slows the pod, in a few words: the only cause, `several`, its own limit or threads, or
+    /// `unknown`.
+    #[must_use]
+    pub fn slowed_by(&self) -> String {
+        match (self.culprit(), self.cause, self.reason) {
+            (Some(culprit), ..) if culprit.is_system() => "the host".to_owned(),
+            (Some(culprit), ..) => culprit.name(),
+            (None, CauseKind::Several, _) => "several".to_owned(),
+            (None, _, SlowedReason::OwnLimit) => "its own limit".to_owned(),
+            (None, _, SlowedReason::AncestorLimit) => "a limit above".to_owned(),
+            (None, _, SlowedReason::Own) => "its own threads".to_owned(),
+            (None, ..) => "unknown".to_owned(),
+        }
+    }
+
     /// Whether others slow a pod that deserves better: it gets less than it requests, or it is a
     /// service. A pod that always wants more CPU than it requests is owed nothing.
     #[must_use]

@@ -6,6 +6,7 @@ mod doctor;
 mod failure;
 mod flood;
 mod human_duration;
+mod legend;
 pub mod log;
 mod moment;
 pub mod output;
@@ -19,6 +20,7 @@ pub use byte_size::ByteSize;
 pub use doctor::show_doctor;
 pub use failure::Failure;
 pub use human_duration::HumanDuration;
+pub use legend::LEGEND;
 pub use moment::Moment;
 pub use pins::show_pins;
 
