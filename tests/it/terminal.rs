@@ -182,7 +182,7 @@ fn assert_the_spinner_is_throttled_by_its_limit(tmux: &Tmux) {
     assert!(screen.contains("Ctrl-C or q ends the demo"), "{screen}");
     assert!(screen.contains("cpuwarden advise --address 127.0.0.1:"), "{screen}");
     tmux.keys(&["Enter"]);
-    let screen = tmux.wait_for("use of 0.20 cores");
+    let screen = tmux.wait_for("used, limit 0.20");
     tmux.assert_is_whole();
     let own = screen.lines().find(|line| line.starts_with("throttled, own")).unwrap();
     let share = own.split_whitespace().last().unwrap().trim_end_matches('%');
@@ -195,7 +195,7 @@ fn assert_the_spinner_is_throttled_by_its_limit(tmux: &Tmux) {
 fn assert_the_neighbor_is_named(tmux: &Tmux) {
     let screen = tmux.filter("encode", ">N batch/encode");
     let is_said =
-        ["batch/encode: waits", "batch/encode: slowed"].iter().any(|it| screen.contains(it));
+        ["batch/encode: waited", "batch/encode: slowed"].iter().any(|it| screen.contains(it));
     assert!(is_said, "{screen}");
     tmux.keys(&["Escape"]);
     tmux.wait_until("no filter", |screen| !screen.contains("filter:"));
@@ -336,7 +336,7 @@ fn top_shows_a_running_agent_with_its_history_and_reports_its_end() {
     tmux.keys(&[&command, "Enter"]);
     tmux.wait_for_first_row(">L ");
     tmux.keys(&["Enter"]);
-    tmux.wait_for("use of 0.20 cores");
+    tmux.wait_for("used, limit 0.20");
     tmux.assert_is_whole();
     drop(agent);
     tmux.wait_for("trying again");

@@ -58,6 +58,8 @@ pub struct App {
     pub(crate) is_ascending: bool,
     /// Columns in the last drawn table of victims, for the keys that sort.
     pub(crate) columns: Vec<Column>,
+    /// Columns that have had a value: a column that comes and goes would move the others.
+    pub(crate) filled: HashSet<Column>,
     /// Pods whose containers are the victims; `None` for all.
     pub(crate) only: Option<Only>,
     /// Filters of the victims and of the aggressors.
@@ -67,6 +69,8 @@ pub struct App {
     pub(crate) typed_time: Option<String>,
     pub(crate) is_paused: bool,
     pub(crate) is_done: bool,
+    /// Whether the user has asked to stop the process, as Ctrl-Z does in a shell.
+    pub(crate) is_suspending: bool,
     /// Selected row of each table; none means the first.
     pub(crate) victim: Option<Key>,
     pub(crate) aggressor: Option<PodName>,
@@ -99,12 +103,14 @@ impl App {
             harm_sort: HarmSort::Now,
             is_ascending: false,
             columns: Vec::new(),
+            filled: HashSet::new(),
             only: None,
             filters: Default::default(),
             is_typing: false,
             typed_time: None,
             is_paused: false,
             is_done: false,
+            is_suspending: false,
             victim: None,
             aggressor: None,
             scroll: 0,
@@ -161,6 +167,7 @@ impl App {
         match update {
             Update::Frame(frame) => {
                 self.history.push(&frame);
+                self.note_filled(&frame);
                 let before = self.frame.replace(*frame);
                 let ended = std::mem::take(&mut self.ended);
                 self.note_ended(|| before.iter().flat_map(|frame| &frame.containers).chain(&ended));
@@ -169,7 +176,11 @@ impl App {
             Update::History(points) => self.history.fill(&points),
             Update::Seek(frames) => {
                 self.history = History::default();
-                frames.iter().for_each(|frame| self.history.push(frame));
+                self.filled.clear();
+                for frame in &frames {
+                    self.history.push(frame);
+                    self.note_filled(frame);
+                }
                 self.frame = frames.last().cloned();
                 self.note_ended(|| frames.iter().rev().flat_map(|frame| &frame.containers));
             }
@@ -200,6 +211,10 @@ impl App {
                 self.position = Some(position);
             }
         }
+    }
+
+    fn note_filled(&mut self, frame: &Frame) {
+        self.filled.extend(Column::ALL.iter().filter(|column| column.is_filled(frame)));
     }
 
     /// Finds the containers that have ended. Their facts, such as the limit, are those of their

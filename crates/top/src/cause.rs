@@ -93,7 +93,7 @@ pub(crate) fn sentence(row: &ContainerFrame, frame: &Frame, width: usize, look: 
 
 /// What a container without a verdict waits for, without a cause.
 fn measured(row: &ContainerFrame) -> String {
-    let Some((cause, time)) = Cause::of(row) else { return "not delayed".into() };
+    let Some((cause, time)) = Cause::of(row) else { return "no time lost".into() };
     // Recordings keep about four digits.
     let limit = row.limit_cores.map(|limit| (limit * 1000.0).round() / 1000.0);
     let limit = limit.map_or(String::new(), |limit| format!(" of {limit} cores"));
@@ -106,23 +106,32 @@ fn measured(row: &ContainerFrame) -> String {
         Cause::Ancestor => {
             format!("throttled {time} each second by a limit{limit} above the container")
         }
-        Cause::Neighbor => format!("waits {time} each second for other pods"),
-        Cause::System => format!("waits {time} each second for services of the host"),
-        Cause::Contention => format!("waits at least {time} each second for other threads"),
-        Cause::Threads => format!("waits {time} each second for its own threads"),
+        Cause::Neighbor => format!("waited {time} each second for other pods"),
+        Cause::System => format!("waited {time} each second for services of the host"),
+        Cause::Contention => format!("waited at least {time} each second for other threads"),
+        Cause::Threads => format!("waited {time} each second for its own threads"),
     }
 }
 
-/// The cause of the verdict about the container's pod, for a column; empty without a verdict.
-pub(crate) fn culprit(row: &ContainerFrame, frame: &Frame) -> String {
+/// The name in the verdict about the container's pod; empty without one.
+fn culprit(row: &ContainerFrame, frame: &Frame) -> String {
     let Some((_, verdict)) = frame.verdict(row) else { return String::new() };
     match (verdict.cause, verdict.culprits.first()) {
-        (CauseKind::One, Some(culprit)) if culprit.is_system() => "system".to_owned(),
         (CauseKind::One, Some(culprit)) => text::clean(&culprit.name()),
-        (CauseKind::Several, _) => "several".to_owned(),
-        (CauseKind::Unknown, _) => "unknown".to_owned(),
         _ => String::new(),
     }
+}
+
+/// What slows the container's pod by its verdict, in a few words; empty without a verdict.
+pub(crate) fn slowed_by(row: &ContainerFrame, frame: &Frame) -> String {
+    let verdict = frame.verdict(row).map(|(_, verdict)| verdict);
+    verdict.map_or(String::new(), |verdict| text::clean(&verdict.slowed_by()))
+}
+
+/// How many times longer the work of the container's pod took; empty without a verdict.
+pub(crate) fn factor(row: &ContainerFrame, frame: &Frame) -> String {
+    let verdict = frame.verdict(row).map(|(_, verdict)| verdict);
+    verdict.map_or(String::new(), |verdict| format!("x{:.1}", verdict.factor()))
 }
 
 /// A pod's name: `namespace/pod`, or `system` and `other` alone.

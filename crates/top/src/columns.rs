@@ -1,13 +1,13 @@
 //! Columns of the table of victims: their order, their importance, and their cells.
 
-use api::{ContainerFrame, Rates};
+use api::{ContainerFrame, Frame, Rates};
 use ratatui::style::Style;
 
 use crate::look::Look;
 use crate::text;
 
 /// A column of the table of victims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Column {
     Name,
     Used,
@@ -19,6 +19,7 @@ pub(crate) enum Column {
     Same,
     Smt,
     Contention,
+    Factor,
     Aggressor,
     Minute,
 }
@@ -33,10 +34,9 @@ const TRACED: &[Column] = &[
     Column::Above,
     Column::Aggressor,
     Column::Minute,
-    Column::System,
-    Column::Same,
-    Column::Smt,
 ];
+/// Further columns with the trace, for the room that the names leave.
+const TRACED_MORE: &[Column] = &[Column::Factor, Column::System, Column::Same, Column::Smt];
 
 /// Columns without the trace.
 const UNTRACED: &[Column] = &[
@@ -61,6 +61,7 @@ const ORDER: &[Column] = &[
     Column::Same,
     Column::Smt,
     Column::Contention,
+    Column::Factor,
     Column::Aggressor,
     Column::Minute,
 ];
@@ -69,8 +70,16 @@ const ORDER: &[Column] = &[
 pub(crate) const MARKS: usize = 3;
 /// Largest width of the strip of the last minute: one character per second.
 const MINUTE_WIDTH: usize = 60;
+/// Width up to which names come before the less important columns.
+const LONG_NAME: usize = 40;
+/// Width up to which names come before a longer strip of the last minute.
+const LONGEST_NAME: usize = 100;
+/// Value below which a cell shows none: half a millisecond per second.
+const SHOWN_FROM: f64 = 0.0005;
 
 impl Column {
+    pub(crate) const ALL: &[Self] = ORDER;
+
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Name => "POD",
@@ -78,12 +87,13 @@ impl Column {
             Self::Limit => "LIMIT",
             Self::Own => "OWN",
             Self::Above => "ABOVE",
-            Self::Neighbor => "NEIGHBOR",
+            Self::Neighbor => "OTHERS",
             Self::System => "SYSTEM",
             Self::Same => "SELF",
             Self::Smt => "SMT",
-            Self::Contention => "CONTENTION",
-            Self::Aggressor => "WORST AGGRESSOR",
+            Self::Contention => "WAITED",
+            Self::Factor => "SLOWED",
+            Self::Aggressor => "SLOWED BY",
             Self::Minute => "LAST MINUTE",
         }
     }
@@ -93,25 +103,41 @@ impl Column {
         match self {
             Self::Used | Self::Limit => "cores",
             Self::Own | Self::Above => "throttled",
-            Self::Neighbor | Self::System | Self::Same => "waits for",
+            Self::Neighbor | Self::System | Self::Same => "waited for",
+            Self::Minute => "time lost",
             _ => "",
         }
     }
 
     fn least_width(self) -> usize {
         match self {
-            Self::Name => 17,
+            Self::Name => 21,
             Self::Own => 4,
-            Self::Aggressor => 15,
+            // Room for `its own limit`.
+            Self::Aggressor => 13,
             Self::Minute => 11,
             Self::Smt => 5,
+            // Room for `>=749ms`.
+            Self::Contention => 7,
             _ => self.title().len().max(5),
         }
     }
 
     /// Whether the column has numbers, aligned right.
     pub(crate) fn is_number(self) -> bool {
-        !matches!(self, Self::Name | Self::Aggressor | Self::Minute)
+        !matches!(self, Self::Name | Self::Factor | Self::Aggressor | Self::Minute)
+    }
+
+    /// Whether any container has a value in this column. Both kinds of throttling count as one: a
+    /// column that is left alone would have no title of its own.
+    pub(crate) fn is_filled(self, frame: &Frame) -> bool {
+        let has = |column: Self| frame.containers.iter().any(|row| column.value(row) > SHOWN_FROM);
+        match self {
+            Self::Name | Self::Used | Self::Minute => true,
+            Self::Factor | Self::Aggressor => !frame.verdicts.is_empty(),
+            Self::Own | Self::Above => has(Self::Own) || has(Self::Above),
+            other => has(other),
+        }
     }
 
     /// Value to sort by; absent values sort last.
@@ -128,7 +154,7 @@ impl Column {
             Self::Smt => rates.smt,
             Self::Contention => rates.contention,
             // Not sorted by.
-            Self::Name | Self::Aggressor | Self::Minute => None,
+            Self::Name | Self::Factor | Self::Aggressor | Self::Minute => None,
         };
         value.unwrap_or(-1.0)
     }
@@ -149,7 +175,9 @@ impl Column {
                 let (text, style) = waited(rates.contention, look);
                 (if rates.contention.is_some() { format!(">={text}") } else { text }, style)
             }
-            Self::Name | Self::Aggressor | Self::Minute => (String::new(), Style::new()),
+            Self::Name | Self::Factor | Self::Aggressor | Self::Minute => {
+                (String::new(), Style::new())
+            }
         }
     }
 }
@@ -167,54 +195,85 @@ fn waited(time: Option<f64>, look: Look) -> (String, Style) {
     (text::time(time), look.heat(time.unwrap_or(0.0)))
 }
 
-/// The columns that fit into `width`, from left to right, with their widths. `name` and `aggressor`
-/// are the longest texts of those columns.
+/// Widths of the longest texts of two columns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Longest {
+    pub(crate) name: usize,
+    pub(crate) aggressor: usize,
+}
+
+/// The columns that fit into `width`, from left to right, with their widths. If the names do not
+/// fit, columns for which `is_filled` is false are left out.
 pub(crate) fn layout(
     width: usize,
     is_traced: bool,
-    name: usize,
-    aggressor: usize,
+    longest: Longest,
+    is_filled: impl Fn(Column) -> bool,
 ) -> Vec<(Column, usize)> {
-    let wanted = if is_traced { TRACED } else { UNTRACED };
-    let mut left = width.saturating_sub(MARKS);
-    let mut shown = Vec::new();
-    for &column in wanted {
-        let needed = column.least_width() + usize::from(column != Column::Name);
-        if needed > left {
-            break;
-        }
-        left -= needed;
-        shown.push(column);
+    let all = fitted(width, is_traced, longest, |_| true);
+    match all.first() {
+        Some((_, name)) if *name < longest.name => fitted(width, is_traced, longest, is_filled),
+        _ => all,
     }
-    let mut columns: Vec<(Column, usize)> = ORDER
-        .iter()
-        .filter(|column| shown.contains(column))
-        .map(|&column| (column, column.least_width()))
-        .collect();
+}
+
+fn fitted(
+    width: usize,
+    is_traced: bool,
+    longest: Longest,
+    is_wanted: impl Fn(Column) -> bool,
+) -> Vec<(Column, usize)> {
+    let (first, more) = if is_traced { (TRACED, TRACED_MORE) } else { (UNTRACED, &[][..]) };
+    let mut left = width.saturating_sub(MARKS);
+    let mut shown: Vec<(Column, usize)> = Vec::new();
+    let add = |columns: &[Column], left: &mut usize, shown: &mut Vec<(Column, usize)>| {
+        for &column in columns.iter().filter(|column| is_wanted(**column)) {
+            let needed = column.least_width() + usize::from(column != Column::Name);
+            if needed > *left {
+                return false;
+            }
+            *left -= needed;
+            shown.push((column, column.least_width()));
+        }
+        true
+    };
+    let widen = |column, wish: usize, left: &mut usize, shown: &mut Vec<(Column, usize)>| {
+        let found = shown.iter_mut().find(|(one, _)| *one == column);
+        let Some((_, width)) = found else { return };
+        let more = wish.saturating_sub(*width).min(*left);
+        *width += more;
+        *left -= more;
+    };
+    let is_complete = add(first, &mut left, &mut shown);
+    widen(Column::Name, longest.name.min(LONG_NAME), &mut left, &mut shown);
+    if is_complete {
+        add(more, &mut left, &mut shown);
+    }
     let wishes = [
-        (Column::Name, name.min(32)),
-        (Column::Aggressor, aggressor.min(28)),
+        (Column::Aggressor, longest.aggressor.min(28)),
+        (Column::Name, longest.name.min(LONGEST_NAME)),
         (Column::Minute, 30),
-        (Column::Name, name.min(64)),
-        (Column::Aggressor, aggressor.min(48)),
+        (Column::Aggressor, longest.aggressor.min(48)),
         (Column::Minute, MINUTE_WIDTH),
     ];
     for (column, wish) in wishes {
-        let found = columns.iter_mut().find(|(one, _)| *one == column);
-        let Some((_, width)) = found else { continue };
-        let more = wish.saturating_sub(*width).min(left);
-        *width += more;
-        left -= more;
+        widen(column, wish, &mut left, &mut shown);
     }
-    columns
+    shown.sort_by_key(|(column, _)| ORDER.iter().position(|one| one == column));
+    shown
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn shown(width: usize, is_traced: bool, length: usize) -> Vec<(Column, usize)> {
+        let longest = Longest { name: length, aggressor: length };
+        layout(width, is_traced, longest, |_| true)
+    }
+
     fn names(width: usize, is_traced: bool) -> Vec<Column> {
-        layout(width, is_traced, 40, 40).into_iter().map(|(column, _)| column).collect()
+        shown(width, is_traced, 40).into_iter().map(|(column, _)| column).collect()
     }
 
     #[test]
@@ -222,8 +281,8 @@ mod tests {
         let at_80 = names(80, true);
         assert!(at_80.contains(&Column::Aggressor) && at_80.contains(&Column::Minute));
         assert!(!at_80.contains(&Column::Smt) && !at_80.contains(&Column::Same));
-        assert_eq!(names(200, true).len(), TRACED.len());
-        assert!(names(19, true).is_empty(), "too narrow for a name");
+        assert_eq!(names(200, true).len(), TRACED.len() + TRACED_MORE.len());
+        assert!(names(23, true).is_empty(), "too narrow for a name");
         assert_eq!(names(24, true), [Column::Name]);
     }
 
@@ -231,11 +290,29 @@ mod tests {
     fn columns_never_exceed_the_width() {
         for width in 0..300 {
             for is_traced in [true, false] {
-                let columns = layout(width, is_traced, 70, 70);
+                let columns = shown(width, is_traced, 70);
                 let needed: usize = columns.iter().map(|(_, width)| width + 1).sum();
                 assert!(columns.is_empty() || MARKS + needed - 1 <= width, "{width}: {columns:?}");
             }
         }
+    }
+
+    #[test]
+    fn names_take_the_room_of_columns_without_values() {
+        let width_of_name = |width, name, is_filled: fn(Column) -> bool| {
+            layout(width, true, Longest { name, aggressor: 20 }, is_filled)[0].1
+        };
+        assert_eq!(width_of_name(80, 60, |_| true), 21);
+        let is_filled = |column| {
+            ![Column::Own, Column::Above, Column::Factor, Column::Aggressor].contains(&column)
+        };
+        assert_eq!(width_of_name(80, 60, is_filled), 46);
+        // Where the names fit, the columns stay.
+        let all = layout(80, true, Longest { name: 20, aggressor: 20 }, is_filled);
+        assert!(all.iter().any(|(column, _)| *column == Column::Own), "{all:?}");
+        // Names come before the less important columns.
+        let at_120 = layout(120, true, Longest { name: 60, aggressor: 20 }, |_| true);
+        assert!(at_120[0].1 >= LONG_NAME, "{at_120:?}");
     }
 
     #[test]

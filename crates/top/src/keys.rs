@@ -8,12 +8,15 @@ use crate::source::Control;
 
 /// Keys and their meaning, for the help.
 pub(crate) const KEYS: &[(&str, &str)] = &[
-    ("q, Ctrl-C", "quit"),
+    ("q, Ctrl-C", "quit; Ctrl-Z stops the program until fg"),
     ("up, down, j, k", "select a row, or scroll; also PgUp, PgDn, Home, End"),
     ("Enter", "open the selected pod; Tab shows its next container, Esc goes back"),
     ("a", "reverse the view: the pods that others wait for"),
     ("t", "the node's CPUs: load and owner"),
-    ("/", "filter by part of namespace/pod/container; Enter keeps it, Esc clears it"),
+    (
+        "/",
+        "filter by parts of namespace/pod/container: all words must match, and none after ! or -. Enter keeps it, Esc clears it; Ctrl-W removes a word, Ctrl-U all",
+    ),
     ("s, S", "sort by the next or the previous shown column; r reverses the order"),
     ("p, Space", "pause and continue; no second is lost; in the past: back to now"),
     (
@@ -30,9 +33,8 @@ impl App {
         if event.kind == KeyEventKind::Release {
             return None;
         }
-        let is_control = event.modifiers.contains(KeyModifiers::CONTROL);
-        if is_control && event.code == KeyCode::Char('c') {
-            self.is_done = true;
+        if event.modifiers.contains(KeyModifiers::CONTROL) {
+            self.control_key(event.code);
             return None;
         }
         if self.is_typing {
@@ -55,6 +57,20 @@ impl App {
             code => self.command(code),
         }
         None
+    }
+
+    fn control_key(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Char('c') => self.is_done = true,
+            KeyCode::Char('z') => self.is_suspending = true,
+            KeyCode::Char('u') if self.is_typing => self.filter_mut().clear(),
+            KeyCode::Char('w') if self.is_typing => {
+                let filter = self.filter_mut();
+                let words = filter.trim_end();
+                filter.truncate(words.rfind(' ').map_or(0, |at| at + 1));
+            }
+            _ => {}
+        }
     }
 
     fn command(&mut self, code: KeyCode) {
@@ -82,7 +98,9 @@ impl App {
                 self.filter_mut().clear();
             }
             KeyCode::Backspace => drop(self.filter_mut().pop()),
-            KeyCode::Char(char) if char.is_ascii_graphic() => self.filter_mut().push(char),
+            KeyCode::Char(char) if char.is_ascii_graphic() || char == ' ' => {
+                self.filter_mut().push(char);
+            }
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The terminal view of a node: who is delayed, by what and by whom, second by second.
+//! The terminal view of a node: who is slowed, by what and by whom, second by second.
 //!
 //! [`App`] is the state of the view. It takes [`Update`]s of a [`Source`] and keys, and draws into
 //! a ratatui buffer; it does no IO. [`show`] connects it to this process's terminal until a signal
@@ -9,10 +9,12 @@ mod agent;
 mod app;
 mod cause;
 mod columns;
+mod filter;
 mod findings;
 mod history;
 mod keys;
 mod look;
+mod names;
 mod on_terminal;
 mod plain;
 mod playback;

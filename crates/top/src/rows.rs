@@ -6,6 +6,7 @@ use api::{ContainerFrame, Frame, PodName};
 
 use crate::cause;
 use crate::columns::Column;
+use crate::filter;
 use crate::history::{History, key};
 use crate::text;
 
@@ -74,10 +75,8 @@ pub(crate) fn victims<'a>(
     sort: Sort,
     is_ascending: bool,
 ) -> Vec<&'a ContainerFrame> {
-    let filter = filter.to_lowercase();
-    let is_shown = |row: &&ContainerFrame| {
-        filter.is_empty() || full_name(row).to_lowercase().contains(&filter)
-    };
+    let is_shown =
+        |row: &&ContainerFrame| filter.is_empty() || filter::matches(filter, &full_name(row));
     let value = |row: &ContainerFrame| match sort {
         Sort::Lost => history.recently_lost(&key(row)),
         Sort::By(column) => column.value(row),
@@ -164,10 +163,9 @@ pub(crate) fn aggressors(
         victims.insert(pair.victim.clone());
         harm.worst.get_or_insert_with(|| pair.victim.clone());
     }
-    let filter = filter.to_lowercase();
     let named =
         found.into_values().map(|(harm, _, victims)| Harm { victims: victims.len(), ..harm });
-    let is_shown = |harm: &Harm| cause::pod(&harm.aggressor).to_lowercase().contains(&filter);
+    let is_shown = |harm: &Harm| filter::matches(filter, &cause::pod(&harm.aggressor));
     let mut rows: Vec<Harm> = named.filter(is_shown).collect();
     let recent = history.recent_harm();
     let value = |harm: &Harm| match sort {

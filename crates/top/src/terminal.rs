@@ -20,6 +20,7 @@ use ratatui::crossterm::terminal::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Signal, kill_current_process_group};
 
 use crate::app::App;
 use crate::source::Source;
@@ -67,8 +68,26 @@ pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> 
                 source.control(control);
             }
         }
+        if std::mem::take(&mut app.is_suspending) {
+            suspend()?;
+            terminal.clear()?;
+        }
     }
     Ok(())
+}
+
+/// Time in which a stop signal reaches this thread.
+const STOPPING: Duration = Duration::from_millis(500);
+
+/// Stops the processes of this job, with the terminal restored, until they are continued. The
+/// whole group, as the terminal does: the shell waits for all of it.
+fn suspend() -> io::Result<()> {
+    restore();
+    kill_current_process_group(Signal::TSTP)?;
+    // Any thread may receive the signal. Where nothing could continue this process, the kernel
+    // ignores it.
+    thread::sleep(STOPPING);
+    change()
 }
 
 /// The terminal that crossterm reads: standard input, or else the controlling terminal.
@@ -107,11 +126,8 @@ struct RawTerminal;
 impl RawTerminal {
     fn enter() -> io::Result<Self> {
         restore_on_panic(thread::current().id());
-        enable_raw_mode()?;
-        // From here on there is something to restore.
-        IS_CHANGED.store(true, Ordering::Relaxed);
         let raw = Self;
-        execute!(io::stdout(), EnterAlternateScreen)?;
+        change()?;
         Ok(raw)
     }
 }
@@ -124,6 +140,14 @@ impl Drop for RawTerminal {
 
 /// Whether the terminal must be restored.
 static IS_CHANGED: AtomicBool = AtomicBool::new(false);
+
+/// Sets raw mode and the alternate screen.
+fn change() -> io::Result<()> {
+    enable_raw_mode()?;
+    // From here on there is something to restore.
+    IS_CHANGED.store(true, Ordering::Relaxed);
+    execute!(io::stdout(), EnterAlternateScreen)
+}
 
 /// Restores the terminal once: to leave the alternate screen again would move the cursor back to
 /// where it was before, and what follows would overwrite the message of a panic.

@@ -23,8 +23,12 @@ pub(crate) fn percent(value: Option<f64>) -> String {
     value.map_or(ABSENT.to_owned(), |value| format!("{:.0}%", value * 100.0))
 }
 
-/// Bounds of a share of the time: `12-45%`, or `85%` if both round to the same.
+/// Bounds of a share of the time: `12-40%`, `85%` if both round to the same, `at least 12%` if they
+/// are far apart.
 pub(crate) fn percents(bounds: Bounds) -> String {
+    if bounds.is_wide() {
+        return format!("at least {}", percent(Some(bounds.lower)));
+    }
     let (lower, upper) = (percent(Some(bounds.lower)), percent(Some(bounds.upper)));
     if lower == upper { upper } else { format!("{}-{upper}", lower.trim_end_matches('%')) }
 }
@@ -148,6 +152,13 @@ mod tests {
             ["0", "0", "749ms", "4.80s", "12.3s"]
         );
         assert_eq!((percent(Some(0.853)), percent(None)), ("85%".to_owned(), "-".to_owned()));
+    }
+
+    #[test]
+    fn bounds_that_are_far_apart_are_a_lower_bound() {
+        let texts = [(0.37, 0.78), (0.1, 0.4), (0.1, 0.41), (0.85, 0.852)]
+            .map(|(lower, upper)| percents(Bounds { lower, upper }));
+        assert_eq!(texts, ["at least 37%", "10-40%", "at least 10%", "85%"]);
     }
 
     #[test]

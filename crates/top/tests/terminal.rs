@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use std::collections::HashSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use api::Frame;
+use api::{ContainerFrame, Frame, NodeFrame, Rates, Trace};
 use tempfile::TempDir;
 use top::{App, Look, Source, Update};
 
@@ -19,8 +20,13 @@ struct Tmux {
 
 impl Tmux {
     fn start() -> Self {
+        Self::start_with(80, 24)
+    }
+
+    fn start_with(width: u32, height: u32) -> Self {
         let tmux = Self { directory: tempfile::tempdir().unwrap() };
-        let shell = ["new-session", "-d", "-x", "80", "-y", "24", "env", "PS1=ready> ", "sh"];
+        let (x, y) = (width.to_string(), height.to_string());
+        let shell = ["new-session", "-d", "-x", &x, "-y", &y, "env", "PS1=ready> ", "sh"];
         tmux.run(&shell);
         tmux.wait_for("ready>");
         tmux
@@ -99,7 +105,28 @@ impl Source for Panicking {
         self.calls += 1;
         assert!(self.calls < self.panic_after, "panic on purpose");
         let at_ms = 1_700_000_000_000 + u64::from(self.calls) * 1000;
-        vec![Update::Frame(Box::new(Frame { at_ms, seconds: 1.0, ..Frame::default() }))]
+        let containers = (0..250).map(pod).collect();
+        let node = NodeFrame {
+            trace: Trace { mode: "continuous".into(), reason: String::new() },
+            ..NodeFrame::default()
+        };
+        let frame = Frame { at_ms, seconds: 1.0, node, containers, ..Frame::default() };
+        vec![Update::Frame(Box::new(frame))]
+    }
+}
+
+/// A pod with a name of the usual length in a company.
+fn pod(at: usize) -> ContainerFrame {
+    let chars = b"bcdfghjklmnpqrstvwxz2456789";
+    let char = |place| char::from(chars[(at * 7919 + 1) / 27_usize.pow(place) % 27]);
+    let suffix: String = (0..5).map(|place| char(place % 3)).collect();
+    let kind = ["canary", "stable", "shadow"][at % 3];
+    ContainerFrame {
+        namespace: format!("team-{}-payments-production", at / 50),
+        pod: format!("customer-facing-checkout-{kind}-7d9f8b6c5d-{suffix}"),
+        container: "app".into(),
+        rates: Rates { usage_cores: Some(0.1), ..Rates::default() },
+        ..ContainerFrame::default()
     }
 }
 
@@ -155,4 +182,55 @@ fn a_panic_restores_the_terminal_and_shows_its_message() {
     let message = screen.find("panic on purpose");
     assert!(message.is_some_and(|at| at < screen.find("FAILED").unwrap()), "{screen}");
     tmux.assert_restored();
+}
+
+#[test]
+fn ctrl_z_stops_the_view_until_it_is_continued() {
+    let tmux = Tmux::start();
+    tmux.open(u32::MAX);
+    tmux.wait_for("q quit");
+    tmux.run(&["send-keys", "C-z"]);
+    // The shell's own screen, with what was typed before.
+    tmux.wait_for("--nocapture");
+    tmux.assert_restored();
+    tmux.run(&["send-keys", "clear; fg", "Enter"]);
+    tmux.wait_for("q quit");
+    assert_eq!(tmux.run(&["display-message", "-p", "#{alternate_on}"]).trim(), "1");
+    // Keys are read one by one again.
+    tmux.run(&["send-keys", "?"]);
+    tmux.wait_for("this help");
+    tmux.run(&["send-keys", "q"]);
+    tmux.wait_for("left by a key");
+    tmux.assert_restored();
+}
+
+#[test]
+fn many_pods_with_long_names_are_told_apart_and_filtered_on_a_terminal() {
+    for width in [80, 120, 200] {
+        let tmux = Tmux::start_with(width, 60);
+        tmux.open(u32::MAX);
+        let screen = tmux.wait_for("LAST MINUTE");
+        let rows = |screen: &str| -> Vec<String> {
+            let rows = screen.lines().skip_while(|line| !line.contains("LAST MINUTE")).skip(1);
+            let names = rows.filter(|row| row.contains("-checkout-") || row.contains("…"));
+            let name = |row: &str| {
+                row.chars().skip(3).collect::<String>().split("  ").next().unwrap().to_owned()
+            };
+            names.map(name).collect()
+        };
+        let names = rows(&screen);
+        assert!(names.len() > 40, "{screen}");
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "{screen}");
+        for kind in ["canary", "stable", "shadow"] {
+            assert!(names.iter().any(|name| name.contains(kind)), "{kind} is cut:\n{screen}");
+        }
+        tmux.run(&["send-keys", "/"]);
+        tmux.run(&["send-keys", "team-4 !stable !shadow"]);
+        tmux.run(&["send-keys", "C-w"]);
+        let screen = tmux.wait_for("filter: team-4 !stable _");
+        let has = |kind: &str| rows(&screen).iter().any(|name| name.contains(kind));
+        assert!(has("canary") && has("shadow") && !has("stable"), "{screen}");
+        tmux.run(&["send-keys", "C-u"]);
+        tmux.wait_for("filter: _");
+    }
 }

@@ -46,7 +46,7 @@ fn long_names_leave_the_facts_readable() {
         shown.is_some_and(|share| share.ends_with('%')) == has_pressure
     });
     tmux.keys(&["Enter"]);
-    let screen = tmux.wait_for("use of 0.20 cores");
+    let screen = tmux.wait_for("used, limit 0.20");
     assert!(screen.contains(&format!("{NAMESPACE}/{POD}/main")), "{screen}");
     tmux.keys(&["q"]);
     tmux.assert_restored();

@@ -18,15 +18,15 @@ const NUMBER: usize = 7;
 const MIN_FULL: f64 = 0.05;
 /// Waits by cause, with the trace.
 const WAITS: [(&str, Measure); 5] = [
-    ("throttled above", Measure::ThrottledAncestor),
-    ("wait: neighbor", Measure::Neighbor),
-    ("wait: system", Measure::System),
-    ("wait: self", Measure::Own),
+    ("throttled, above", Measure::ThrottledAncestor),
+    ("waited, others", Measure::Neighbor),
+    ("waited, system", Measure::System),
+    ("waited, self", Measure::Own),
     ("SMT, shared core", Measure::Smt),
 ];
 /// The same without it.
 const UNTRACED: [(&str, Measure); 2] =
-    [("throttled above", Measure::ThrottledAncestor), ("contention, least", Measure::Contention)];
+    [("throttled, above", Measure::ThrottledAncestor), ("waited, at least", Measure::Contention)];
 
 pub(super) fn lines(app: &App, shown: &Key, width: usize, height: usize) -> Vec<Line<'static>> {
     let rows = app.containers_of(shown);
@@ -87,7 +87,7 @@ fn strips(app: &App, row: &ContainerFrame, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(heading, app.look.dim())];
     let limit = row
         .limit_cores
-        .map_or("use".to_owned(), |limit| format!("use of {} cores", text::cores(Some(limit))));
+        .map_or("used".to_owned(), |limit| format!("used, limit {}", text::cores(Some(limit))));
     let used_full = row.limit_cores.unwrap_or(0.0).max(peak(Measure::UsageCores)).max(0.01);
     let mut add = |label: &str, measure: Measure, full: f64, show: fn(Option<f64>) -> String| {
         let now = measure.of(&row.rates, row.limit_cores);

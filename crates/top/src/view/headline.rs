@@ -10,11 +10,14 @@ use crate::text;
 
 /// Width that a longer name of the node keeps, as long as another part can be left out instead.
 const MIN_NODE: usize = 20;
+/// Width of the screen from which the line begins with the name of the program. It depends on
+/// nothing else: the name of the node stays where it is.
+const WITH_PROGRAM: usize = 100;
 /// Distance between two facts.
 const GAP: usize = 2;
 
 /// The facts, and as much of the node's name as fits beside them. Where too little fits, the
-/// number of containers is left out, then the name of the program.
+/// number of containers is left out.
 pub(super) fn line(app: &App, width: usize) -> Line<'static> {
     let look = app.look;
     let Some(frame) = &app.frame else {
@@ -22,19 +25,16 @@ pub(super) fn line(app: &App, width: usize) -> Line<'static> {
     };
     let name = text::clean(&frame.node.name);
     let paused = if app.is_paused { "  PAUSED" } else { "" };
-    let (mut program, mut facts) = ("cpuwarden  ", facts(app, frame, true));
-    let room = |program: &str, facts: &[String]| {
+    let program = if width >= WITH_PROGRAM { "cpuwarden  " } else { "" };
+    let room = |facts: &[String]| {
         let facts: usize = facts.iter().map(|fact| GAP + fact.chars().count()).sum();
         width.saturating_sub(program.len() + paused.len() + facts)
     };
-    let least = MIN_NODE.min(name.len());
-    if room(program, &facts) < least {
+    let mut facts = facts(app, frame, true);
+    if room(&facts) < MIN_NODE.min(name.len()) {
         facts = self::facts(app, frame, false);
     }
-    if room(program, &facts) < least {
-        program = "";
-    }
-    let node = node(&name, room(program, &facts), look);
+    let node = node(&name, room(&facts), look);
     Line::from(vec![
         Span::styled(format!("{program}{node}"), look.strong()),
         // Before the facts, of which a narrow terminal cuts the last.
@@ -77,6 +77,25 @@ fn facts(app: &App, frame: &Frame, with_containers: bool) -> Vec<String> {
         facts.push(format!("steal {}", text::time(Some(steal))));
     }
     facts
+}
+
+/// The load of each CPU, in the order of their numbers; nothing while no load is known. With more
+/// CPUs than columns each bar is the busiest of several.
+pub(super) fn cpus(app: &App, width: usize) -> Option<Line<'static>> {
+    let cpus = &app.frame.as_ref()?.node.cpus;
+    let known: Vec<f64> = cpus.iter().filter_map(|cpu| cpu.busy).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let mean = known.iter().sum::<f64>() / known.len() as f64;
+    let label = format!("{} CPUs {:>4} busy  ", cpus.len(), text::percent(Some(mean)));
+    let loads: Vec<f32> =
+        cpus.iter().map(|cpu| cpu.busy.map_or(f32::NAN, |busy| busy as f32)).collect();
+    let room = width.saturating_sub(label.chars().count()).min(loads.len());
+    Some(Line::from(vec![
+        Span::styled(label, app.look.dim()),
+        Span::raw(text::strip(&loads, room, 1.0, app.look)),
+    ]))
 }
 
 /// The node's name in this width. If the host has a domain, the domain is cut first, since nodes

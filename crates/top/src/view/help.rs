@@ -1,5 +1,6 @@
 //! The keys, and the meaning of each column.
 
+use console::LEGEND;
 use ratatui::text::{Line, Span};
 
 use super::lines::wrapped;
@@ -19,25 +20,26 @@ const MEANINGS: &[(&str, &str)] = &[
         "y, b",
         "y: the best-effort pod yields CPU (--best-effort); b: the container's limit may burst (--burst)",
     ),
-    ("USED, LIMIT", "CPU use and the lowest CPU limit over the container and its pod, cores"),
-    ("OWN", "share of the time in which its own limit throttled it"),
-    ("ABOVE", "time throttled each second by a limit above the container, summed over CPUs"),
-    ("NEIGHBOR", "time that its threads waited each second while another pod was running"),
-    ("SYSTEM", "time that its threads waited each second for the host's services and the kernel"),
-    ("SELF", "time that its threads waited each second for the pod's own threads"),
+    (
+        "OWN, ABOVE",
+        "throttled: share of the time by its own limit; time each second by a limit above the container, summed over CPUs",
+    ),
+    ("OTHERS", "waited for other pods: time of its threads each second, summed"),
+    ("SYSTEM", "waited for the host's services and the kernel"),
+    ("SELF", "waited for the pod's own threads; not lost"),
     ("SMT", "time each second on a CPU while another pod ran on the core's other thread"),
     (
-        "CONTENTION",
-        "without the trace: the least time that its threads waited each second for any other thread",
+        "WAITED",
+        "without the trace: the least time each second that its threads waited for any other thread",
     ),
     (
-        "WORST AGGRESSOR",
-        "the cause by the verdict: a workload with at least half of the lost time, several, or system (the host)",
+        "SLOWED BY",
+        "the cause by the verdict: a workload with at least half of the lost time, several, the host, or its own limit",
     ),
     ("LAST MINUTE", "time lost in each second; a full bar is one second per second or more"),
     (
         "contention",
-        "in the first line: of Guaranteed and Burstable pods together; then of each class, G Guaranteed, B Burstable, BE BestEffort",
+        "in the first line: share of the time in which some thread waited, of Guaranteed and Burstable pods together; then of each class, G Guaranteed, B Burstable, BE BestEffort",
     ),
     ("-", "the kernel or the configuration does not provide the value"),
 ];
@@ -46,8 +48,13 @@ pub(super) fn lines(app: &App, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled("Keys", app.look.strong())];
     KEYS.iter().for_each(|(name, text)| add(&mut lines, app, width, name, text));
     lines.push(Line::default());
+    lines.push(Line::styled("Words", app.look.strong()));
+    // The terminal's text is ASCII.
+    let words = LEGEND.map(|(word, text)| (word.replace('×', "x"), text));
+    words.iter().for_each(|(word, text)| add(&mut lines, app, width, word, text));
+    lines.push(Line::default());
     lines.push(Line::styled(
-        "Columns: those that do not fit are left out, the least important first",
+        "Columns: what does not fit is left out; for long names, also empty columns",
         app.look.strong(),
     ));
     MEANINGS.iter().for_each(|(name, text)| add(&mut lines, app, width, name, text));

@@ -60,12 +60,13 @@ impl App {
         lines.into_iter().skip(self.scroll).take(height).collect()
     }
 
-    /// Node, time and state; with `is_full` also the notes of a table, and a sentence on the
-    /// selected pod.
+    /// Node, time and state; with `is_full` also, above a table, the load of the CPUs and the notes,
+    /// and a sentence on the selected pod.
     fn head(&self, width: usize, is_full: bool) -> Vec<Line<'static>> {
         let mut lines = vec![headline::line(self, width)];
         let is_table = matches!(self.view, View::Victims | View::Aggressors) && !self.help;
         if is_full && is_table {
+            lines.extend(headline::cpus(self, width));
             for note in &self.notes {
                 let note = wrapped(note, width, 2, self.look);
                 lines.extend(note.into_iter().map(|note| Line::styled(note, self.look.dim())));
@@ -99,8 +100,8 @@ impl App {
                 let why = trace.reason.trim_start_matches("off: ");
                 let why = if why.is_empty() { "it has not started yet" } else { why };
                 let text = format!(
-                    "trace {mode}: {}. Who makes whom wait is unknown; CONTENTION is the least time \
-                     that threads waited for others.",
+                    "trace {mode}: {}. Who makes whom wait is unknown; WAITED is the least time that \
+                     threads waited for others.",
                     text::clean(why)
                 );
                 (text, look.warm())
@@ -172,7 +173,7 @@ impl App {
             return Line::from(vec![
                 Span::styled("filter: ", look.strong()),
                 Span::raw(format!("{}_", self.filter())),
-                Span::styled("  Enter keeps it, Esc clears it", look.dim()),
+                Span::styled("  !word excludes; Enter keeps it, Esc clears it", look.dim()),
             ]);
         }
         if let Some(typed) = &self.typed_time {

@@ -7,8 +7,9 @@ use ratatui::text::{Line, Span};
 use super::lines::right;
 use crate::app::App;
 use crate::cause::{self, Cause};
-use crate::columns::{self, Column, MARKS};
+use crate::columns::{self, Column, Longest, MARKS};
 use crate::history::{MINUTE, key};
+use crate::names;
 use crate::rows::{self, Harm, HarmSort, Sort};
 use crate::text;
 
@@ -46,11 +47,19 @@ fn head_and_rows(
 ) -> (Vec<Line<'static>>, Vec<Line<'static>>, Vec<Column>) {
     let Some(frame) = &app.frame else { return Default::default() };
     let rows = app.victims();
-    let names: Vec<String> = rows.iter().map(|row| name(row, frame)).collect();
+    let names: Vec<String> = rows.iter().map(|row| rows::short_name(row, frame)).collect();
     let aggressors: Vec<String> = rows.iter().map(|row| aggressor(row, frame)).collect();
-    let longest =
+    let length =
         |texts: &[String]| texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-    let columns = columns::layout(width, app.is_traced(), longest(&names), longest(&aggressors));
+    let action = actions_width(frame);
+    let longest = Longest { name: action + length(&names), aggressor: length(&aggressors) };
+    let columns = columns::layout(width, app.is_traced(), longest, |column| {
+        app.filled.contains(&column) || app.sort == Sort::By(column)
+    });
+    let room = columns.first().map_or(0, |(_, width)| width.saturating_sub(action));
+    let names = names::told_apart(&names, room, app.look);
+    let room = columns.iter().find(|(column, _)| *column == Column::Aggressor);
+    let aggressors = names::told_apart(&aggressors, room.map_or(0, |(_, width)| *width), app.look);
     let mut head = Vec::new();
     if has_groups {
         head.push(Line::styled(groups(&columns), app.look.dim()));
@@ -62,20 +71,25 @@ fn head_and_rows(
     (head, lines.collect(), columns.iter().map(|(column, _)| *column).collect())
 }
 
-/// Name of the container; where pods yield or limits burst, after a letter for it.
-fn name(row: &ContainerFrame, frame: &Frame) -> String {
-    let (actions, name) = (&frame.node.colocation, rows::short_name(row, frame));
-    match actions {
-        actions if actions.yields.is_empty() && actions.bursts.is_empty() => name,
-        actions if actions.yields(row) => format!("y {name}"),
-        actions if actions.bursts(row) => format!("b {name}"),
-        _ => format!("  {name}"),
+/// Width of the letter before each name where pods yield or limits burst.
+fn actions_width(frame: &Frame) -> usize {
+    let actions = &frame.node.colocation;
+    if actions.yields.is_empty() && actions.bursts.is_empty() { 0 } else { 2 }
+}
+
+/// The letter before the container's name, where there is any.
+fn action(row: &ContainerFrame, frame: &Frame) -> &'static str {
+    match &frame.node.colocation {
+        actions if actions.yields.is_empty() && actions.bursts.is_empty() => "",
+        actions if actions.yields(row) => "y ",
+        actions if actions.bursts(row) => "b ",
+        _ => "  ",
     }
 }
 
 fn aggressor(row: &ContainerFrame, frame: &Frame) -> String {
-    let culprit = cause::culprit(row, frame);
-    if culprit.is_empty() { text::ABSENT.to_owned() } else { culprit }
+    let cause = cause::slowed_by(row, frame);
+    if cause.is_empty() { text::ABSENT.to_owned() } else { cause }
 }
 
 /// Titles of the kinds of columns, each over its first column.
@@ -135,7 +149,10 @@ fn line(
             spans.push(Span::raw(" "));
         }
         let (text, style) = match column {
-            Column::Name => (text::fit(name, width, look), heat),
+            Column::Name => {
+                (text::fit(&format!("{}{name}", action(row, frame)), width, look), heat)
+            }
+            Column::Factor => (right(&cause::factor(row, frame), width), Style::new()),
             Column::Aggressor => (text::fit(aggressor, width, look), Style::new()),
             Column::Minute => {
                 let lost = app.history.lost_minute(&key(row));
@@ -203,7 +220,16 @@ pub(super) fn aggressors(app: &App, width: usize, height: usize) -> Vec<Line<'st
     );
     let mut lines = vec![Line::styled(title, app.look.strong())];
     let rows = app.aggressors();
-    let rows = rows.iter().map(|row| harm_line(app, row, name, worst, strip)).collect();
+    let told_apart = |name: fn(&Harm) -> String, width| {
+        names::told_apart(&rows.iter().map(name).collect::<Vec<_>>(), width, app.look)
+    };
+    let names = told_apart(|row| cause::pod(&row.aggressor), name);
+    let victims = told_apart(|row| row.worst.as_ref().map(cause::pod).unwrap_or_default(), worst);
+    let rows = rows.iter().zip(names.iter().zip(&victims)).map(|(row, (one, other))| {
+        let named = [text::fit(one, name, app.look), text::fit(other, worst, app.look)];
+        harm_line(app, row, named, strip)
+    });
+    let rows = rows.collect();
     let visible = height.saturating_sub(1);
     let (first, last) = window(at, visible, count);
     lines.extend(mark(rows, at, app).into_iter().take(last).skip(first));
@@ -213,20 +239,19 @@ pub(super) fn aggressors(app: &App, width: usize, height: usize) -> Vec<Line<'st
     lines
 }
 
-fn harm_line(app: &App, row: &Harm, name: usize, worst: usize, strip: usize) -> Line<'static> {
+fn harm_line(app: &App, row: &Harm, [name, worst]: [String; 2], strip: usize) -> Line<'static> {
     let look = app.look;
     let heat = look.heat(row.now);
     let [now, seconds, victims] = HARM_NUMBERS;
     let minute = app.history.harm_minute(&row.aggressor);
-    let victim = row.worst.as_ref().map(cause::pod).unwrap_or_default();
     Line::from(vec![
         Span::raw(" "),
         Span::raw("  "),
-        Span::styled(text::fit(&cause::pod(&row.aggressor), name, look), heat),
+        Span::styled(name, heat),
         Span::styled(format!(" {:>now$}", text::time(Some(row.now))), heat),
         Span::raw(format!(" {:>seconds$}", text::time(Some(row.seconds)))),
         Span::raw(format!(" {:>victims$} ", row.victims)),
-        Span::raw(text::fit(&victim, worst, look)),
+        Span::raw(worst),
         Span::styled(format!(" {}", text::strip(&minute, strip, FULL, look)), upright(heat)),
     ])
 }

@@ -34,10 +34,10 @@ fn the_order_goes_through_the_columns_that_are_shown() {
         orders.push(order);
         screen.write("s");
     }
-    let expected = ["verdict", "used", "limit", "own", "above", "contention", "pod"];
+    let expected = ["verdict", "used", "limit", "own", "above", "waited", "pod"];
     assert_eq!(orders, expected);
     screen.write("SS");
-    assert!(screen.text().contains("▼CONT"), "{}", screen.text());
+    assert!(screen.text().contains("▼WAITED"), "{}", screen.text());
     assert!(screen.rows()[0].contains("batch/encode"), "{}", screen.text());
 }
 
@@ -94,6 +94,47 @@ fn a_filter_shows_only_names_that_contain_it() {
     assert_eq!(screen.rows().len(), 5);
     screen.write("/nothing");
     assert!(screen.text().contains("no container matches"), "{}", screen.text());
+}
+
+#[test]
+fn a_filter_has_several_words_and_exclusions() {
+    let mut screen = Screen::new(SIZES[0]);
+    let names = |screen: &mut Screen, filter: &str| {
+        screen.press(KeyCode::Esc);
+        screen.write(&format!("/{filter}"));
+        screen.press(KeyCode::Enter);
+        let rows = screen.rows();
+        ["encode", "ingest", "spinner", "sidecar", "db-0"]
+            .into_iter()
+            .filter(|name| rows.iter().any(|row| row.contains(name)))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(names(&mut screen, "shop checkout"), "spinner sidecar");
+    assert_eq!(names(&mut screen, "shop !sidecar"), "spinner db-0");
+    assert_eq!(names(&mut screen, "-shop -batch"), "ingest");
+    assert!(screen.text().contains("filter: -shop -batch"), "{}", screen.text());
+}
+
+#[test]
+fn control_keys_edit_the_filter_and_do_nothing_else() {
+    let mut screen = Screen::new(SIZES[0]);
+    let control = |screen: &mut Screen, key: char| {
+        screen.app.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL));
+    };
+    screen.write("/shop check !side");
+    control(&mut screen, 'w');
+    assert!(screen.text().contains("filter: shop check _"), "{}", screen.text());
+    control(&mut screen, 'w');
+    control(&mut screen, 'a');
+    assert!(screen.text().contains("filter: shop _"), "{}", screen.text());
+    control(&mut screen, 'u');
+    assert!(screen.text().contains("filter: _"), "{}", screen.text());
+    control(&mut screen, 'w');
+    screen.press(KeyCode::Enter);
+    assert_eq!(screen.rows().len(), 5);
+    control(&mut screen, 's');
+    assert!(screen.text().contains("sorted by verdict"), "{}", screen.text());
 }
 
 #[test]
