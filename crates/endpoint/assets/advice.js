@@ -92,7 +92,7 @@ export class Advice {
     this.empty = h("p", { class: "empty" }, "Loading …");
     this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => { this.all = true; this.update(); } });
     this.table = h("table", { class: "list advice", hidden: true }, h("thead", null, h("tr", null, COLUMNS.map((name) => h("th", { scope: "col", class: "text" }, h("span", { class: "label" }, name))))), this.body);
-    this.element = h("section", { "aria-label": "Advice" }, h("div", { class: "tools" }, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
+    this.element = h("section", { "aria-label": "Advice" }, h("h1", { class: "unseen" }, "Advice"), h("div", { class: "tools" }, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
   }
 
   async update() {
@@ -121,10 +121,10 @@ export class Advice {
   }
 
   #row(report, finding, uid) {
-    const name = h(uid ? "a" : "span", { class: "pod", title: podName(report), href: uid ? `#pod/${encodeURIComponent(uid)}` : null }, report.pod);
+    const name = h(uid ? "a" : "span", { class: "pod", title: podName(report), href: uid ? `#pod/${encodeURIComponent(uid)}` : null }, h("bdi", null, report.pod));
     const cell = (at, kind, ...content) => h("td", { class: `text ${kind}`, "data-label": COLUMNS[at] }, ...content);
     return h("tr", { onclick: () => { if (uid) location.hash = `#pod/${encodeURIComponent(uid)}`; } },
-      cell(0, "name", name, h("span", { class: "sub" }, [report.namespace, report.container].filter(Boolean).join(" · "))),
+      cell(0, "name", name, h("bdi", { class: "sub" }, [report.namespace, report.container].filter(Boolean).join(" · "))),
       cell(1, "wrap wide", title(finding), " ", severity(finding)), cell(2, "wrap wide dim", finding.summary ?? (evidence(finding) || NONE)), cell(3, "wrap wide", change(finding) || NONE));
   }
 }

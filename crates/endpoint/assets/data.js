@@ -6,13 +6,22 @@ const AGGRESSORS = 7;
 /** Delay before another attempt after the stream was refused, milliseconds. */
 const RETRY = 3000;
 
+/** Characters without a picture of their own, and those that change the direction of others. */
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+/** The same in the text of JSON, which escapes some. */
+const HAS_HIDDEN = /\\[bfnrtu]|[\x7f-\x9f\p{Cf}\p{Zl}\p{Zp}]/u;
+const visible = (text) => text.replace(HIDDEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
+
+/** The value of JSON, with such characters in names from outside as escapes that can be seen. */
+const parse = (text) => HAS_HIDDEN.test(text) ? JSON.parse(text, (_, value) => typeof value === "string" ? visible(value) : value) : JSON.parse(text);
+
 /** Fetches an answer of the API; a failure has the agent's text. */
 export async function get(path) {
   const answer = await fetch(`api/v1/${path}`, { cache: "no-store" });
   const text = await answer.text();
-  if (answer.ok) return JSON.parse(text);
+  if (answer.ok) return parse(text);
   let reason = text.trim();
-  try { reason = JSON.parse(text).error ?? reason; } catch { /* plain text */ }
+  try { reason = parse(text).error ?? reason; } catch { /* plain text */ }
   throw new Error(reason || `status ${answer.status}`);
 }
 
@@ -119,7 +128,7 @@ export class Store {
     this.#source = source;
     // Another process may have taken the address.
     source.addEventListener("open", () => { this.#isKindKnown = false; });
-    source.addEventListener("frame", (event) => this.#observe(JSON.parse(event.data)));
+    source.addEventListener("frame", (event) => this.#observe(parse(event.data)));
     source.addEventListener("error", () => {
       this.#emit("state", "lost");
       // After a refusal the browser does not try again by itself.

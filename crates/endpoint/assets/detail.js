@@ -1,16 +1,16 @@
 // One pod: its last minutes, its aggressors and victims, CPUs, runtime, and findings with the change.
 
 import { NO_FINDINGS, change, command, evidence, severity, title as titleOf } from "./advice.js";
-import { NONE, chart, clock, cores, cursor, h, meter, ms, percent, podName, seconds, setText, ticks, zone } from "./draw.js";
+import { NONE, chart, clock, cores, cursor, described, h, meter, ms, percent, podName, seconds, setText, ticks, zone } from "./draw.js";
 import { get, pairKey } from "./data.js";
 
 const CHARTS = [
-  { title: "Use against limit", unit: "cores", lines: [["use", "usageCores", "used"], ["limit", "limitCores", "limit"]], format: cores, top: 0.05 },
+  { title: "Used and limit", unit: "cores", lines: [["use", "usageCores", "used"], ["limit", "limitCores", "limit"]], format: cores, top: 0.05 },
   { title: "Throttled", unit: "ms of each second, summed over CPUs", lines: [["own", "throttledOwn", "by its own limit"], ["ancestor", "throttledAncestor", "by a limit above"]], format: (value) => `${ms(value)} ms`, top: 0.01 },
-  { title: "Waits by cause", unit: "ms of each second, summed over threads", lines: [["neighbor", "neighbor", "neighbor"], ["self", "self", "self"], ["system", "system", "system"], ["smt", "smt", "SMT"]], format: (value) => `${ms(value)} ms`, top: 0.01 },
+  { title: "Waited", unit: "for whom: ms of each second, summed over threads", lines: [["neighbor", "neighbor", "others"], ["self", "self", "self"], ["system", "system", "system"], ["smt", "smt", "SMT"]], format: (value) => `${ms(value)} ms`, top: 0.01 },
 ];
 /** Shown instead of the causes where they are not known. */
-const CONTENTION = { title: "Waits", unit: "at least, ms of each second; the cause is not known", lines: [["contention", "contention", "any cause"]], format: (value) => `${ms(value)} ms`, top: 0.01 };
+const CONTENTION = { title: "Waited", unit: "at least, ms of each second; the cause is not known", lines: [["contention", "contention", "any cause"]], format: (value) => `${ms(value)} ms`, top: 0.01 };
 
 /** Spans that can be chosen, seconds. */
 const SPANS = [[60, "last minute"], [300, "last 5 minutes"], [600, "last 10 minutes"]];
@@ -60,12 +60,12 @@ export class Detail {
 
   #draw(pod) {
     this.note = h("span", { class: "warn" });
-    const tags = [pod.qosClass, pod.cpuQos].filter(Boolean).map((text) => h("span", { class: "tag" }, text));
+    const tags = [pod.qosClass, pod.cpuQos].filter(Boolean).map((text) => h("bdi", { class: "tag" }, text));
     const workload = pod.advice.find((report) => report.workload)?.workload;
-    if (workload) tags.push(h("span", { class: "dim" }, `of ${workload.kind} ${workload.name}`));
+    if (workload) tags.push(h("span", { class: "dim" }, `of ${workload.kind} `, h("bdi", null, workload.name)));
     const scroll = [...this.content.querySelectorAll("pre")].map((pre) => pre.scrollLeft);
     this.content.replaceChildren(
-      h("div", { class: "title" }, h("h1", null, pod.pod), h("span", { class: "dim" }, pod.namespace), tags, this.note),
+      h("div", { class: "title" }, h("h1", null, h("bdi", null, pod.pod)), h("bdi", { class: "dim" }, pod.namespace), tags, this.note),
       verdict(pod, this.store),
       ...pod.containers.map((row) => this.#container(pod, row)),
       h("div", { class: "cards advice" }, findings(pod, this.state, this.store), aggressors(pod, this.store)),
@@ -77,7 +77,7 @@ export class Detail {
     const series = pod.points.containers.find((candidate) => candidate.container === row.container)?.measures ?? {};
     const hasCauses = series.neighbor || series.system;
     const charts = [CHARTS[0], CHARTS[1], hasCauses || !series.contention ? CHARTS[2] : CONTENTION];
-    const heading = pod.containers.length > 1 ? [h("h2", { class: "title" }, row.container)] : [];
+    const heading = pod.containers.length > 1 ? [h("h2", { class: "title" }, h("bdi", null, row.container))] : [];
     return h("div", null, heading, h("div", { class: "cards" }, charts.map((definition) => card(definition, series, row, pod.points.atMs))));
   }
 }
@@ -86,15 +86,16 @@ function card({ title, unit, lines, format, top }, series, row, times) {
   const known = lines.filter(([, measure]) => series[measure]);
   const panel = h("div", { class: "panel card" }, h("h2", null, title), h("p", null, unit));
   if (!known.length) {
-    panel.append(h("p", { class: "dim" }, "Not available for this container."));
+    panel.append(h("p", { class: "dim" }, title === "Throttled" && row.limitCores === undefined ? "No CPU limit." : "Not available for this container."));
     return panel;
   }
   // A limit is dashed: above the use, both can be seen.
   const { root, label } = chart(known.map(([name, measure]) => ({ name, values: series[measure], over: name === "limit" })), top, format);
-  root.setAttribute("aria-label", `${title} over time`);
+  root.setAttribute("aria-label", `${title} over time, ${unit}. ${known.map(([, measure, text]) => described(text, series[measure], format)).join("; ")}`);
   const reading = readout(root, times, (at) => known.map(([, measure, text]) => `${text} ${format(series[measure][at])}`).join(", "));
   const keys = known.map(([name, measure, text]) => h("li", null, h("i", { class: `k-${name}` }), `${text} `, h("b", null, format(row[measure]))));
   if (title === "Throttled" && row.throttledShare !== undefined) keys.push(h("li", null, "share of the time ", h("b", null, percent(row.throttledShare))));
+  if (title === CHARTS[0].title && row.limitCores === undefined) keys.push(h("li", null, "no CPU limit"));
   panel.append(root, axis(times, label), h("ul", { class: "keys" }, keys), reading);
   return panel;
 }
@@ -128,7 +129,7 @@ function bars(list, side, colors) {
     const [bar, name, color] = [meter(), podName(pair[side]), colors.get(pairKey(pair[side]))];
     bar.set(pair.seconds / list[0].seconds);
     if (color !== undefined) bar.element.classList.add(`k-pair-${color}`);
-    return [h("span", { title: name }, color === undefined ? null : h("i", { class: `k-pair-${color}` }), name), h("b", null, seconds(pair.seconds)), bar.element];
+    return [h("span", { title: name }, color === undefined ? null : h("i", { class: `k-pair-${color}` }), h("bdi", null, name)), h("b", null, seconds(pair.seconds)), bar.element];
   }));
 }
 
@@ -147,7 +148,7 @@ function aggressors(pod, store) {
   const format = (value) => `${ms(value)} ms`;
   if (shown.length) {
     const { root, label } = chart(shown.map((pair, at) => ({ name: `pair-${at}`, values: pair.wait })), 0.01, format);
-    root.setAttribute("aria-label", "Waits by aggressor over time");
+    root.setAttribute("aria-label", `Waited for whom over time. ${shown.map((pair) => described(podName(pair.aggressor), pair.wait, format)).join("; ")}`);
     const reading = readout(root, pod.points.atMs, (at) => shown.filter((pair) => pair.wait[at] > 0).map((pair) => `${podName(pair.aggressor)} ${format(pair.wait[at])}`).join(", ") || "none");
     panel.append(root, axis(pod.points.atMs, label), reading);
   }
@@ -173,7 +174,7 @@ function pin(row) {
 
 function cpus(pod) {
   const pins = pod.pins.map(pin);
-  return h("div", { class: "panel card" }, h("h2", null, "CPUs"), h("p", null, "CPUs that each container may use."), h("div", { class: "bars" }, pod.containers.flatMap((row) => [h("span", null, row.container), h("b", null, row.cpus ?? NONE)])), pins);
+  return h("div", { class: "panel card" }, h("h2", null, "CPUs"), h("p", null, "CPUs that each container may use."), h("div", { class: "bars" }, pod.containers.flatMap((row) => [h("bdi", null, row.container), h("b", null, row.cpus ?? NONE)])), pins);
 }
 
 function findings(pod, state, store) {
@@ -185,7 +186,7 @@ function findings(pod, state, store) {
   for (const [report, finding] of all) {
     const text = change(finding);
     panel.append(h("div", { class: "finding" },
-      h("h3", null, titleOf(finding), severity(finding), pod.containers.length > 1 ? h("span", { class: "tag" }, report.container) : null),
+      h("h3", null, titleOf(finding), severity(finding), pod.containers.length > 1 ? h("bdi", { class: "tag" }, report.container) : null),
       finding.summary ? h("p", null, finding.summary) : null,
       evidence(finding) ? h("p", null, evidence(finding)) : null,
       text ? h("p", { class: finding.patch ? "change" : null }, text) : null,

@@ -152,6 +152,12 @@ export function chart(lines, top, format, times) {
   return { root, label };
 }
 
+/** The values of a line as text, for readers without sight. */
+export function described(name, values, format) {
+  const known = values.filter((value) => value !== null);
+  return known.length ? `${name}: ${format(known.at(-1))}, at most ${format(Math.max(...known))}` : `${name}: no data`;
+}
+
 /** Positions of the values. With times, `null` also stands for a gap. */
 function points(values, most, times) {
   const y = (value) => HEIGHT - (value / most) * HEIGHT;

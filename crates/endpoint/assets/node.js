@@ -34,7 +34,9 @@ function classes(contention = {}) {
   return known.length ? known.map(text).join(", ") : null;
 }
 
-const range = ({ lower, upper }) => percent(lower) === percent(upper) ? percent(upper) : `${percent(lower).replace(" %", "")}–${percent(upper)}`;
+/** Above this distance of the bounds, in points of percent, a range would say little. */
+const WIDE = 30;
+const range = ({ lower, upper }) => Math.round(100 * upper) - Math.round(100 * lower) > WIDE ? `at least ${percent(lower)}` : percent(lower) === percent(upper) ? percent(upper) : `${percent(lower).replace(" %", "")}–${percent(upper)}`;
 
 /** Why the figures are less than they could be; empty if they are not. */
 export function notice(frame) {
@@ -64,7 +66,7 @@ export class Topology {
     this.owners = h("ul", { class: "legend" });
     this.sockets = h("div", { class: "sockets" }, h("p", { class: "empty" }, "Loading …"));
     const loads = ["idle", "to 20 %", "to 40 %", "to 60 %", "to 80 %", "above"].map((text, at) => h("li", null, h("i", { class: `load-${at} cpu-key` }), text));
-    this.element = h("section", { "aria-label": "Topology" }, h("ul", { class: "legend" }, h("li", null, "Load of each thread:"), loads), this.owners, this.sockets);
+    this.element = h("section", { "aria-label": "Topology" }, h("h1", { class: "unseen" }, "Topology"), h("ul", { class: "legend" }, h("li", null, "Load of each thread:"), loads), this.owners, this.sockets);
   }
 
   async update() {
@@ -84,7 +86,7 @@ export class Topology {
     const owners = [...all].filter((owner) => owner !== "share" && owner !== UNKNOWN).sort();
     const mark = (owner) => owners.includes(owner) ? (owners.indexOf(owner) % 5) + 1 : 0;
     const none = all.has(UNKNOWN) ? "The owners of CPUs are not known: a recording does not have them." : "All CPUs are in the shared pool.";
-    this.owners.replaceChildren(...(owners.length ? [h("li", null, "Owner of CPUs outside the shared pool:"), ...owners.map((owner) => h("li", null, h("i", { class: `owner o-${mark(owner)}` }), owner))] : [h("li", null, none)]));
+    this.owners.replaceChildren(...(owners.length ? [h("li", null, "Owner of CPUs outside the shared pool:"), ...owners.map((owner) => h("li", null, h("i", { class: `owner o-${mark(owner)}` }), h("bdi", null, owner)))] : [h("li", null, none)]));
     const cell = (cpu) => {
       const busy = load.get(cpu.cpu) ?? cpu.busy;
       return h("div", { class: `cpu load-${loadStep(busy)} o-${mark(cpu.owner)}`, title: `CPU ${cpu.cpu}: ${percent(busy)} busy${cpu.owner === UNKNOWN ? "" : `, ${cpu.owner}`}${cpu.kind ? `, ${cpu.kind} core` : ""}` }, h("b", null, `CPU ${cpu.cpu}`), percent(busy));

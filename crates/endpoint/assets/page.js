@@ -3,7 +3,7 @@
 import { Advice } from "./advice.js";
 import { dateTime, h, setText } from "./draw.js";
 import { Store } from "./data.js";
-import { Aggressors, COLUMNS, Matrix, Victims } from "./pods.js";
+import { Aggressors, COLUMNS, Matrix, Victims, fullLabel, headline } from "./pods.js";
 import { Detail } from "./detail.js";
 import { Topology, facts, notice } from "./node.js";
 import { TimeBar, queryOf, windowOf, windowText } from "./time.js";
@@ -42,7 +42,9 @@ function route() {
   if (name === "pod") views.pod.open(decodeURIComponent(rest.join("/")));
   current = next;
   if (main.firstElementChild !== next.element) {
+    const isFirst = !main.firstElementChild;
     main.replaceChildren(next.element);
+    if (!isFirst) main.focus({ preventScroll: true });
     scrollTo(0, 0);
   }
   for (const link of document.querySelectorAll("nav a")) {
@@ -108,6 +110,8 @@ function status() {
   if (store.window) { setText(live, `shows ${windowText(store.window)}`); return; }
   const recorded = store.recording && store.frame ? `recording ${dateTime(store.frame.atMs)}` : "";
   setText(live, [STATES[name] ?? `no data for ${Math.floor(silent / 1000)} s`, recorded].filter(Boolean).join(", "));
+  // For readers without sight: only what is new, not each second.
+  setText(find("status"), `${(STATES[name] ?? "no data") || "recording"}. ${store.frame ? headline(store.frame) : ""}`);
 }
 
 function setPaused(value) {
@@ -121,15 +125,29 @@ function setPaused(value) {
 }
 
 const KEYS = [
-  ["j k", "next or previous row"], ["Enter", "open the pod"], ["Esc", "back to all pods"], ["/", "filter by name"], ["s", "sort by the next column"],
+  ["↓ ↑ j k", "next or previous row"], ["Enter", "open the pod; in the filter, the first match"], ["Esc", "back to all pods"], ["/", "filter by name: all words must match, and none after ! or -"], ["s", "sort by the next column"],
   ["a", "reverse the view: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["f", "findings: what to change"], ["p", "pause or continue"], ["[ ]", "earlier or later by the length of the window"], ["n", "back to now"], ["z", "times in UTC or in local time"], ["?", "this help"],
 ];
 
+/** The words for CPU time, as in the terminal and the documentation. */
+const WORDS = [
+  ["used", "CPU time used each second, in cores"],
+  ["limit", "the lowest CPU limit over the container, its pod and above, in cores"],
+  ["throttled", "share of the time in which a CPU limit stopped it: its own, or one above it"],
+  ["waited", "time in which it was ready to run, but others ran: other pods, or the host"],
+  ["lost", "time throttled, and waited for others"],
+  ["slowed ×", "how many times longer its work took than without the lost time, and by whom"],
+];
+
 function help() {
-  dialog.replaceChildren(h("h2", null, "Keys"), h("dl", null, KEYS.flatMap(([key, text]) => [h("dt", null, key.split(" ").map((part) => h("kbd", null, part))), h("dd", null, text)])),
-    h("h2", null, "Columns"), h("dl", null, COLUMNS.flatMap((column) => [h("dt", null, column.label), h("dd", null, column.help)])),
-    h("form", { method: "dialog" }, h("button", null, "Close")));
+  const list = (title, entries) => [h("h3", null, title), h("dl", null, entries.flatMap(([name, text]) => [h("dt", null, name), h("dd", null, text)]))];
+  dialog.replaceChildren(
+    // The first button gets the focus: at the end, the help would open there.
+    h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, "Help"), h("button", null, "Close")),
+    ...list("Keys", KEYS.map(([key, text]) => [key.split(" ").map((part) => h("kbd", null, part)), text])),
+    ...list("Words", WORDS), ...list("Columns", COLUMNS.map((column) => [fullLabel(column), column.help])));
   dialog.showModal();
+  dialog.scrollTop = 0;
 }
 
 const turnPause = () => store.window ? bar.choose(null) : setPaused(!paused);
@@ -148,9 +166,14 @@ document.addEventListener("keydown", (event) => {
   const focus = document.activeElement;
   if (focus === views.pods.input) {
     if (event.key === "Escape") focus.blur();
+    else if (event.key === "Enter") views.pods.openSelected();
+    else if (event.key === "ArrowDown") views.pods.move(0);
+    else return;
+    event.preventDefault();
     return;
   }
-  if (ROWS.has(event.key) && (current !== views.pods || (event.key === "Enter" && focus?.closest("a, button, select")))) return;
+  const isOther = event.key === "Enter" && focus?.closest("a, button, select") && !views.pods.hasFocus();
+  if (ROWS.has(event.key) && (current !== views.pods || isOther)) return;
   event.preventDefault();
   action();
 });

@@ -13,19 +13,19 @@ const used = (row) => row.limitCores ? (row.usageCores ?? 0) / row.limitCores : 
 export const COLUMNS = [
   { id: "name", label: "Pod", text: true, help: "Namespace, pod and container. Worst first: slowed pods in the order of the verdicts, then by the time lost to limits, neighbors and the system in the last five seconds." },
   { id: "minute", label: "Last minute", unit: "order: verdict", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right. Gray none, yellow below 20 %, orange below 50 %, red a whole second or more per second." },
-  { id: "use", label: "Use / limit", unit: "cores", help: "CPU used in this second, and the lowest limit that applies to the container or to a cgroup above it. The bar turns orange at 90 % of the limit.", by: used },
-  { id: "throttledShare", label: "Throttled", unit: "share of time", help: "Share of the time in which its own CPU limit stopped it. Raising or removing the limit ends this.", by: (row) => row.throttledShare ?? 0 },
-  { id: "throttledAncestor", label: "Ancestor", unit: "ms per s", help: "Time stopped by a limit of the pod or of a cgroup above it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
-  { id: "neighbor", label: "Neighbor", unit: "ms per s", help: "Its threads were ready to run, but another pod was running on the CPU.", by: (row) => row.neighbor ?? 0 },
-  { id: "self", label: "Self", unit: "ms per s", help: "Its threads waited while other threads of the same pod were running: more threads than CPUs.", by: (row) => row.self ?? 0 },
-  { id: "system", label: "System", unit: "ms per s", help: "Its threads waited while processes outside the pods were running: kubelet, runtime, kernel.", by: (row) => row.system ?? 0 },
+  { id: "use", label: "Used / limit", unit: "cores", help: "CPU used in this second, and the lowest limit that applies to the container or to a cgroup above it. The bar turns orange at 90 % of the limit.", by: used },
+  { id: "throttledShare", group: "Throttled", label: "Own", unit: "of the time", help: "Share of the time in which its own CPU limit stopped it. Raising or removing the limit ends this.", by: (row) => row.throttledShare ?? 0 },
+  { id: "throttledAncestor", group: "Throttled", label: "Above", unit: "ms per s", help: "Time stopped by a limit of the pod or of a cgroup above it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
+  { id: "neighbor", group: "Waited", label: "Others", unit: "ms per s", help: "Its threads were ready to run, but other pods were running on the CPU.", by: (row) => row.neighbor ?? 0 },
+  { id: "self", group: "Waited", label: "Self", unit: "ms per s", help: "Its threads waited while other threads of the same pod were running: more threads than CPUs.", by: (row) => row.self ?? 0 },
+  { id: "system", group: "Waited", label: "System", unit: "ms per s", help: "Its threads waited while processes outside the pods were running: kubelet, runtime, kernel.", by: (row) => row.system ?? 0 },
   { id: "smt", label: "SMT", unit: "ms per s", help: "It was running while another pod used the core's other thread, which makes both slower.", by: (row) => row.smt ?? 0 },
   { id: "aggressor", label: "Slowed by", text: true, help: "The verdict about the pod: its cause has at least half of all the time that the pod lost, and the CPUs would have had room without it. Empty for a pod that is not slowed." },
 ];
 
 function head(columns, sort, onsort) {
   return h("thead", null, h("tr", null, columns.map((column) => {
-    const label = h("button", { type: "button", title: column.help, onclick: () => onsort(column) }, h("span", { class: column.id === "minute" ? "minute" : null }, column.label), h("small", null, column.unit ?? "\u00a0"));
+    const label = h("button", { type: "button", title: column.help, onclick: () => onsort(column) }, column.group ? h("small", null, column.group) : null, h("span", { class: column.id === "minute" ? "minute" : null }, column.label), h("small", null, column.unit ?? "\u00a0"));
     return h("th", { scope: "col", class: column.text ? "text" : null, "aria-sort": sort === column.id ? "descending" : null }, label);
   })));
 }
@@ -39,21 +39,33 @@ function level(cell, value, much) {
 
 const classes = (column) => [column.text && "text", column.id === "name" && "name", column.wide && "wide", ["aggressor", "worst"].includes(column.id) && "by"].filter(Boolean).join(" ");
 
+/** Label of a column without its neighbors: `Throttled, own`. */
+export const fullLabel = (column) => column.group ? `${column.group}, ${column.label.toLowerCase()}` : column.label;
+
 /** Label of a value on a narrow screen. */
-const shortLabel = (column) => column.label + (column.unit === "ms per s" ? ", ms/s" : "");
+const shortLabel = (column) => fullLabel(column) + (column.unit === "ms per s" ? ", ms/s" : "");
+
+/** Whether a name in lower case contains every word of the filter, and none of those after `!` or `-`. */
+const matches = (name, filter) => filter.split(/\s+/).every((word) => /^[!-]/.test(word) ? word.length === 1 || !name.includes(word.slice(1)) : name.includes(word));
+
+/** The first verdict without its figures, which change every second. */
+export function headline(frame) {
+  const [first] = frame.verdicts ?? [];
+  return first ? `${podName(first.victim)} is slowed by ${causeOf(first)}.` : "No pod is slowed.";
+}
 
 /** Link to the pod of a name; `null` if it has no container in the frame. */
 function link(frame, name) {
   const row = frame?.containers.find((candidate) => pairKey(candidate) === pairKey(name));
-  return row ? h("a", { class: "pod", href: `#pod/${encodeURIComponent(row.uid)}`, title: podName(name) }, name.pod) : null;
+  return row ? h("a", { class: "pod", href: `#pod/${encodeURIComponent(row.uid)}`, title: podName(name) }, h("bdi", null, name.pod)) : null;
 }
 
 /** A pod with the time of its pair, in two lines. */
 class Named {
   constructor(cell) {
     this.cell = cell;
-    this.pod = h("span", { class: "pod" });
-    this.sub = h("span", { class: "sub" });
+    this.pod = h("bdi", { class: "pod" });
+    this.sub = h("bdi", { class: "sub" });
     cell.append(this.pod, this.sub);
   }
 
@@ -68,7 +80,7 @@ class Named {
 /** How many times longer the work of a slowed pod took, at most 100. */
 const factor = (verdict) => Math.min(100, 1 / Math.max(0.01, 1 - verdict.share));
 
-const OWN = { own_limit: "its own limit", ancestor_limit: "a limit above it", self: "its own threads" };
+const OWN = { own_limit: "its own limit", ancestor_limit: "a limit above", self: "its own threads" };
 
 /** The cause of a verdict in a few words. */
 function causeOf(verdict) {
@@ -79,8 +91,9 @@ function causeOf(verdict) {
 /** A row of the victims, updated in place. */
 class Victim {
   constructor(open) {
-    this.link = h("a", { class: "pod" });
-    this.sub = h("span", { class: "sub" });
+    this.pod = h("bdi");
+    this.link = h("a", { class: "pod" }, this.pod);
+    this.sub = h("bdi", { class: "sub" });
     this.use = h("span", null);
     this.bar = meter();
     this.canvas = h("canvas", { class: "strip" });
@@ -88,16 +101,16 @@ class Victim {
     this.cells.name.append(this.link, this.sub);
     this.cells.use.append(h("span", { class: "use" }, this.use, this.bar.element));
     this.cells.minute.append(this.canvas);
-    this.cause = h("span", { class: "pod" });
+    this.cause = h("bdi", { class: "pod" });
     this.factor = h("span", { class: "sub" });
     this.cells.aggressor.append(this.cause, this.factor);
-    this.element = h("tr", { onclick: (event) => { if (event.target.tagName !== "A") open(this.uid); } }, Object.values(this.cells));
+    this.element = h("tr", { onclick: (event) => { if (!event.target.closest("a")) open(this.uid); } }, Object.values(this.cells));
   }
 
   update(row, verdict, heat, trace) {
     this.uid = row.uid;
     this.link.setAttribute("href", `#pod/${encodeURIComponent(row.uid)}`);
-    setText(this.link, row.pod);
+    setText(this.pod, row.pod);
     this.link.title = podName(row);
     setText(this.sub, [row.namespace, row.container].filter(Boolean).join(" · "));
     setText(this.use, row.limitCores ? `${cores(row.usageCores)} / ${cores(row.limitCores)}` : cores(row.usageCores));
@@ -134,20 +147,25 @@ export class Victims {
   constructor(store, open) {
     this.store = store;
     this.open = open;
-    this.input = h("input", { type: "search", placeholder: "Filter by name ( / )", "aria-label": "Filter by name", oninput: () => { this.filter = this.input.value.toLowerCase(); this.selected = 0; this.update(); } });
-    this.count = h("span", { class: "count" });
-    this.headline = h("p", { class: "headline" });
+    this.input = h("input", { type: "search", placeholder: "Filter by name ( / )", "aria-label": "Filter by name", title: "All words must match, and none after ! or -", oninput: () => { this.filter = this.input.value.toLowerCase(); this.selected = 0; this.update(); } });
+    this.count = h("span", { class: "count", role: "status" });
+    this.victim = h("bdi");
+    this.verdict = h("span");
+    this.headline = h("p", { class: "headline" }, this.victim, this.verdict);
     this.body = h("tbody");
     this.table = h("table", { class: "list" });
     this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => { this.all = true; this.update(); } });
     this.empty = h("p", { class: "empty", hidden: true }, "No container matches.");
-    this.element = h("section", { "aria-label": "Victims" }, this.headline, h("div", { class: "tools" }, this.input, this.count), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
+    this.element = h("section", { "aria-label": "Victims" }, h("h1", { class: "unseen" }, "Victims"), this.headline, h("div", { class: "tools" }, this.input, this.count), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
     this.setSort("lost");
   }
 
   setSort(id) {
     this.sort = id === this.sort ? "lost" : id;
-    this.table.replaceChildren(head(COLUMNS, this.sort === "lost" ? "minute" : this.sort, (column) => { this.setSort(column.id === "minute" ? "lost" : column.id); this.update(); }), this.body);
+    const top = head(COLUMNS, this.sort === "lost" ? "minute" : this.sort, (column) => { this.setSort(column.id === "minute" ? "lost" : column.id); this.update(); });
+    // The rows stay in the page: a row that has the focus would lose it.
+    if (this.table.tHead) this.table.tHead.replaceWith(top);
+    else this.table.append(top, this.body);
   }
 
   /** Sorts by the next column. */
@@ -159,7 +177,7 @@ export class Victims {
 
   #sorted(frame) {
     const name = (row) => `${row.namespace}/${row.pod} ${row.container}`;
-    const rows = frame.containers.filter((row) => name(row).toLowerCase().includes(this.filter));
+    const rows = frame.containers.filter((row) => matches(name(row).toLowerCase(), this.filter));
     const byName = (a, b) => name(a) < name(b) ? -1 : 1;
     if (this.sort === "name") return rows.sort(byName);
     const judged = verdicts(frame);
@@ -177,9 +195,14 @@ export class Victims {
     const sorted = this.#sorted(frame);
     const judged = verdicts(frame);
     const [first] = frame.verdicts ?? [];
-    setText(this.headline, first ? `${podName(first.victim)} is ${first.summary}` : "No pod is slowed.");
+    setText(this.victim, first ? podName(first.victim) : "");
+    setText(this.verdict, first ? ` is ${first.summary}` : "No pod is slowed.");
     this.headline.title = first?.remedy ?? "";
     const shown = this.all ? sorted : sorted.slice(0, SHOWN);
+    // A selection by keys follows its pod.
+    const focused = this.marked && this.hasFocus() ? document.activeElement : null;
+    const at = shown.findIndex((row) => this.rows.get(keyOf(row))?.element.contains(focused));
+    if (focused && at >= 0) this.selected = at;
     const elements = shown.map((row, at) => {
       const key = keyOf(row);
       if (!this.rows.has(key)) this.rows.set(key, new Victim(this.open));
@@ -191,6 +214,8 @@ export class Victims {
     // Rows keep their element, and with it focus and selection.
     elements.forEach((element, at) => { if (this.body.children[at] !== element) this.body.insertBefore(element, this.body.children[at] ?? null); });
     while (this.body.children.length > elements.length) this.body.lastElementChild.remove();
+    // A row that was moved has lost it.
+    if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
     for (const row of shown) this.rows.get(keyOf(row)).draw();
     if (this.rows.size > 2 * sorted.length + 100) {
       const live = new Set(frame.containers.map(keyOf));
@@ -205,17 +230,25 @@ export class Victims {
   move(by) {
     this.selected = Math.max(0, Math.min(this.body.children.length - 1, this.selected + (this.marked ? by : 0)));
     this.marked = true;
+    const row = this.body.children[this.selected];
+    row?.querySelector("a").focus({ preventScroll: true });
     this.update();
-    this.body.children[this.selected]?.scrollIntoView({ block: "nearest" });
+    row?.scrollIntoView({ block: "nearest" });
   }
 
-  openSelected() { this.body.children[this.selected]?.querySelector("a").click(); }
+  /** Whether a row has the focus. */
+  hasFocus() { return this.body.contains(document.activeElement); }
+
+  openSelected() {
+    const row = this.hasFocus() ? document.activeElement.closest("tr") : this.body.children[this.selected];
+    row?.querySelector("a").click();
+  }
 }
 
 const AGGRESSORS = [
   { id: "name", label: "Pod", text: true, help: "The pod that was running while others waited." },
   { id: "harm", label: "Others wait", unit: "ms per s", help: "Time that other pods waited because this one was running, in this second.", by: (pod) => pod.harm },
-  { id: "use", label: "Use", unit: "cores", help: "CPU used by the pod in this second.", by: (pod) => pod.use ?? 0 },
+  { id: "use", label: "Used", unit: "cores", help: "CPU used by the pod in this second.", by: (pod) => pod.use ?? 0 },
   { id: "victims", label: "Victims", unit: "pods", help: "Pods that waited because of this one in this second.", by: (pod) => pod.victims },
   { id: "worst", label: "Worst victim", text: true, help: "The pod that waited longest because of this one.", by: (pod) => pod.worst.wait },
   { id: "minute", label: "Last minute", text: true, wide: true, help: "Time that others waited in each of the last 60 seconds.", by: (pod) => pod.minute.reduce((sum, wait) => sum + (wait ?? 0), 0) },
@@ -231,7 +264,7 @@ export class Aggressors {
     this.body = h("tbody");
     this.table = h("table", { class: "list" });
     this.empty = h("p", { class: "empty", hidden: true });
-    this.element = h("section", { "aria-label": "Aggressors" }, h("p", { class: "dim" }, "Pods that run while others are ready to run. Using CPU is not a fault: a pod within its request may still be an aggressor."),
+    this.element = h("section", { "aria-label": "Aggressors" }, h("h1", { class: "unseen" }, "Aggressors"), h("p", { class: "dim" }, "Pods that run while others are ready to run. Using CPU is not a fault: a pod within its request may still be an aggressor."),
       h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty));
     this.setSort("harm");
   }
@@ -275,12 +308,12 @@ export class Aggressors {
   }
 
   #row(frame, pod) {
-    const name = link(frame, pod.name) ?? h("span", { class: "pod" }, podName(pod.name));
+    const name = link(frame, pod.name) ?? h("bdi", { class: "pod" }, podName(pod.name));
     const cell = (at, ...content) => h("td", { class: classes(AGGRESSORS[at]), "data-label": shortLabel(AGGRESSORS[at]) }, ...content);
     const [harm, worst] = [cell(1, ms(pod.harm)), cell(4)];
     new Named(worst).set(pod.worst.victim, pod.worst.wait);
     level(harm, pod.harm, 0.2);
-    return h("tr", { onclick: (event) => { if (event.target.tagName !== "A" && name.href) name.click(); } }, cell(0, name, h("span", { class: "sub" }, pod.containers.length ? pod.name.namespace : "")), harm, cell(2, cores(pod.use)), cell(3, String(pod.victims)), worst, cell(5, h("canvas", { class: "strip" })));
+    return h("tr", { onclick: (event) => { if (!event.target.closest("a") && name.href) name.click(); } }, cell(0, name, h("bdi", { class: "sub" }, pod.containers.length ? pod.name.namespace : "")), harm, cell(2, cores(pod.use)), cell(3, String(pod.victims)), worst, cell(5, h("canvas", { class: "strip" })));
   }
 }
 
@@ -295,7 +328,7 @@ export class Matrix {
     this.empty = h("p", { class: "empty", hidden: true });
     const choose = h("select", { "aria-label": "Span", onchange: () => { this.span = Number(choose.value); this.update(true); } }, [[1, "second"], [60, "minute"], [300, "5 minutes"], [600, "10 minutes"]].map(([value, text]) => h("option", { value, selected: value === this.span }, `last ${text}`)));
     this.choose = choose;
-    this.element = h("section", { "aria-label": "Matrix" }, h("div", { class: "tools" }, choose, this.note), h("div", { class: "panel fitted" }, h("div", { class: "scroll" }, this.table), this.empty));
+    this.element = h("section", { "aria-label": "Matrix" }, h("h1", { class: "unseen" }, "Matrix of waits"), h("div", { class: "tools" }, choose, this.note), h("div", { class: "panel fitted" }, h("div", { class: "scroll" }, this.table), this.empty));
   }
 
   async update(force) {
@@ -324,8 +357,8 @@ export class Matrix {
     const values = new Map(pairs.map((pair) => [`${pairKey(pair.victim)}\n\n${pairKey(pair.aggressor)}`, pair.seconds]));
     const columns = aggressors.slice(0, MATRIX);
     const label = ({ name }) => podName(name);
-    const header = h("tr", null, h("th", { class: "corner" }, "waited ↓   while running →"), columns.map(([, pod]) => h("th", { scope: "col", title: label(pod) }, h("span", null, label(pod)))));
-    const rows = victims.slice(0, MATRIX).map(([victim, pod]) => h("tr", null, h("th", { scope: "row", title: label(pod) }, link(this.store.frame, pod.name) ?? h("span", { class: "pod" }, pod.name.pod || label(pod)), h("span", { class: "sub" }, pod.name.pod ? pod.name.namespace : "")), columns.map(([aggressor, by]) => {
+    const header = h("tr", null, h("th", { class: "corner" }, "waited ↓   while running →"), columns.map(([, pod]) => h("th", { scope: "col", title: label(pod) }, h("span", null, h("bdi", null, label(pod))))));
+    const rows = victims.slice(0, MATRIX).map(([victim, pod]) => h("tr", null, h("th", { scope: "row", title: label(pod) }, link(this.store.frame, pod.name) ?? h("bdi", { class: "pod" }, pod.name.pod || label(pod)), h("bdi", { class: "sub" }, pod.name.pod ? pod.name.namespace : "")), columns.map(([aggressor, by]) => {
       const value = values.get(`${victim}\n\n${aggressor}`);
       return h("td", { class: value ? `heat-${step(value / span)}` : "zero", title: value ? `${label(pod)} waited ${seconds(value)} while ${label(by)} was running` : null }, value ? seconds(value) : "·");
     })));

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod access;
 mod api;
 mod browser;
 mod look;

@@ -116,7 +116,7 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
         browser.wait_for(VICTIMS);
         browser.press("j");
         browser.press("Enter");
-        browser.wait_for("document.querySelector('h1')");
+        browser.wait_for("document.querySelector('[aria-label=Pod] h1')");
         assert_eq!(browser.run("return document.querySelector('h1').textContent"), HOSTILE);
         browser.wait_for("document.querySelectorAll('.chart path.line').length >= 5");
         // Texts from annotations: the QoS class and the reason of a rejection.
@@ -244,7 +244,7 @@ fn a_pod_shows_its_aggressors_over_the_chosen_time() {
     (0..=400).for_each(|second| server.second(second));
     let browser = Browser::borrow();
     browser.open(&format!("http://{}/#pod/uid-0", server.address));
-    let line = "document.querySelector('[aria-label=\"Waits by aggressor over time\"] path.line')";
+    let line = "document.querySelector('[aria-label^=\"Waited for whom\"] path.line')";
     browser.wait_for(line);
     let points = |seconds: &str| {
         choose(&browser, seconds);

@@ -22,6 +22,9 @@ use timeline::{Timeline, TimelineConfig};
 /// A name that would become markup if it were ever treated as HTML.
 pub(crate) const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&";
 
+/// A name with characters that are invisible or change the direction of others.
+pub(crate) const UNSEEN: &str = "a\u{202e}b\u{7}";
+
 /// An agent that works, with one source of pod names.
 struct Works;
 
@@ -215,7 +218,11 @@ fn identity(number: u64) -> Arc<ContainerIdentity> {
         labels: format!("namespace=\"shop\",pod=\"{number}\",container=\"app\"").into(),
         namespace: "shop".into(),
         pod,
-        container: if number == 0 { HOSTILE.to_owned() } else { "app".into() },
+        container: match number {
+            0 => HOSTILE.into(),
+            2 => UNSEEN.into(),
+            _ => "app".into(),
+        },
         cpu_qos: if number == 0 { HOSTILE.to_owned() } else { String::new() },
         uid: format!("uid-{number}"),
         qos_class: "Burstable".into(),
