@@ -70,7 +70,7 @@ async fn show_agent(
     let view = DemoView::new(args, stage, agent.address(), agent.pods().clone());
     let advisor = agent.advisor().clone();
     let table = Arc::new(Mutex::new(DemoTable::default()));
-    let following = tokio::spawn(demo::follow(agent.published(), Arc::clone(&table)));
+    let following = tokio::spawn(demo::follow(agent.published(), timeline.clone(), Arc::clone(&table)));
     let end = async {
         tokio::select! {
             () = demo::end(args.time()) => Ok(true),
@@ -81,7 +81,9 @@ async fn show_agent(
         }
     };
     let outcome = if args.is_live() {
-        let source = Live::new(timeline, view.updates(move || advisor.advice()));
+        let latest = timeline.clone();
+        let updates = view.updates(move || advisor.advice(), move || latest.latest());
+        let source = Live::new(timeline, updates);
         show(App::new(Look::from_env()), source, async { end.await.map(drop) }).await
     } else {
         let is_complete = end.await;

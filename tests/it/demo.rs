@@ -40,8 +40,17 @@ fn without_root_the_demo_plays_a_recording_of_itself() {
     assert!(page.contains("not this machine (not root)"), "{page}");
     assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
     assert!(page.contains("waits are traced") && !page.contains('\x1b'), "{page:?}");
+    // The first table says who is slowed by whom.
+    let first = page.lines().skip_while(|line| !line.starts_with("POD ")).skip(1);
+    let mut first = first.take_while(|line| !line.is_empty());
+    let encode = first.find(|line| line.starts_with("batch/encode  search/index "));
+    assert!(encode.is_some_and(|line| line.contains(" ×4.0 ")), "{page}");
+    for (word, text) in console::LEGEND {
+        assert!(page.contains(&format!("{word}: {text}")), "{page}");
+    }
     let row = |pod: &str| {
-        page.lines().find(|line| line.contains(pod)).unwrap_or_else(|| panic!("{page}"))
+        let mut rows = page.lines().skip_while(|line| !line.contains("LAST MINUTE"));
+        rows.find(|line| line.contains(pod)).unwrap_or_else(|| panic!("{page}"))
     };
     assert!(row("shop/checkout").starts_with(" L "), "{page}");
     let waits = row("batch/encode");
@@ -86,6 +95,7 @@ fn the_table_as_json_has_the_same_rows() {
     let share = spinner["throttledShare"].as_f64().expect("a known share");
     assert!((0.0..=1.0).contains(&share) && spinner["usageCores"].as_f64() > Some(0.0), "{page}");
     assert!(page["stage"].as_str().unwrap().starts_with("cpuwarden demo: "), "{page}");
+    assert!(page["slowed"].is_array() && page.get("missing").is_some(), "{page}");
 }
 
 #[test]

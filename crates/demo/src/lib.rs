@@ -10,6 +10,7 @@ mod kubelet;
 mod plan;
 mod real;
 mod recorded;
+mod slowed;
 mod stage;
 mod table;
 mod tree;

@@ -15,11 +15,14 @@ use tempfile::TempDir;
 use timeline::recording::Recording;
 use top::{App, Look, Signals, columns};
 
-use crate::{DemoArgs, DemoOutput, end};
+use crate::view::words;
+use crate::{DemoArgs, DemoOutput, end, slowed};
 
 const RECORDING: &[u8] = include_bytes!("recorded/demo.cpuwarden");
 /// Time in the recording at which the demo begins: the bars of the last minute are then complete.
 const FIRST_MINUTE: Duration = Duration::from_secs(60);
+/// Time in which a recording has a frame, milliseconds.
+const LATEST_MS: u64 = 3000;
 /// The next step for a reader: a recording has no findings.
 const NEXT: &str = "try next: the demo as root, and then, in another terminal: cpuwarden advise";
 
@@ -62,7 +65,7 @@ pub async fn show_recorded(
     if !args.is_live() {
         let until = begin.saturating_add(milliseconds(args.time().unwrap_or_default())).min(last);
         let text = match args.output {
-            DemoOutput::Table => printed(recording, until, &stage),
+            DemoOutput::Table => printed(recording, until, &stage)?,
             DemoOutput::Json => json(recording, begin, until, &stage)?,
         };
         output::show(&text);
@@ -95,19 +98,23 @@ fn milliseconds(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The table of the view at a time, below its stage.
-fn printed(recording: Recording, until: u64, stage: &str) -> String {
+/// Who is slowed by whom at a time, and the table of the view, below its stage.
+fn printed(mut recording: Recording, until: u64, stage: &str) -> anyhow::Result<String> {
     let width = columns();
     let app = App::new(Look { color: false, ..Look::from_env() });
-    table::wrap(stage, width)
-        + &table::wrap(NEXT, width)
-        + &replay::table(recording, until, app, width)
+    let frames = recording.between(until.saturating_sub(LATEST_MS), until);
+    let frame = frames.context("cannot read the recorded demo")?.pop().unwrap_or_default();
+    let head = table::wrap(stage, width) + &table::wrap(NEXT, width);
+    let slowed = slowed::table(&frame, width);
+    let words = words(width);
+    Ok(format!("{head}\n{slowed}\n{}\n{words}", replay::table(recording, until, app, width)))
 }
 
 /// The averages of the frames in this time, in the form of the demo's own table.
 fn json(mut recording: Recording, start: u64, until: u64, stage: &str) -> anyhow::Result<String> {
     let frames = recording.between(start, until).context("cannot read the recorded demo")?;
-    let page = json!({ "stage": stage, "errors": [], "rows": rows(&frames) });
+    let slowed = frames.last().map(|frame| &frame.verdicts);
+    let page = json!({ "stage": stage, "errors": [], "slowed": slowed, "rows": rows(&frames) });
     Ok(serde_json::to_string_pretty(&page).context("cannot print the table")? + "\n")
 }
 
@@ -182,7 +189,7 @@ mod tests {
         let recorded = Recorded::unpack().unwrap();
         let recording = recorded.open().unwrap();
         let until = recording.span().0 + milliseconds(FIRST_MINUTE);
-        let text = printed(recording, until, "stage");
+        let text = printed(recording, until, "stage").unwrap();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.starts_with(&format!("stage {NEXT} ")), "{text}");
     }

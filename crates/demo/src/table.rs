@@ -8,16 +8,17 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use api::Frame;
 use serde_json::{Value, json};
 use snapshot::{CfsTotals, ContainerRow, NodeSnapshot, PodRow, Published};
+use timeline::Timeline;
 
-/// Explanation of the columns.
+/// Explanation of the columns that only this table has.
 pub(crate) const LEGEND: &str = "\
-THROTTLED: share of the time since the start in which its own limit throttled it.
-PEAK: the same in the worst second. PERIODS: share of its active CFS periods that were throttled.
-Idle containers have few periods, so a high share can be harmless.
+THROTTLED: since the start, by its own limit. PEAK: in the worst second.
+PERIODS: share of its active CFS periods. Idle containers have few: a high share can be harmless.
 SECONDS: throttled seconds per second, summed over CPUs.
-BY: whose limit: the container's own, an ancestor's, or both.
+BY: whose limit throttled it: its own, an ancestor's (one above it), or both.
 ";
 
 /// Polling interval for a new snapshot; snapshots come once per second.
@@ -33,6 +34,8 @@ type Key = (String, String, Option<String>);
 pub struct DemoTable {
     rows: BTreeMap<Key, Row>,
     taken: Option<SystemTime>,
+    /// The latest second of the views, for the verdicts.
+    frame: Frame,
 }
 
 /// One row of the table.
@@ -79,9 +82,14 @@ impl DemoTable {
     /// The headline and all rows, as cells.
     pub(crate) fn cells(&self) -> Vec<Vec<String>> {
         let head =
-            ["POD", "CONTAINER", "CORES", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
+            ["POD", "CONTAINER", "USED", "LIMIT", "THROTTLED", "PEAK", "PERIODS", "SECONDS", "BY"];
         let rows = self.rows.iter().map(|(key, row)| row.cells(key));
         std::iter::once(head.map(str::to_owned)).chain(rows).map(Vec::from).collect()
+    }
+
+    /// The latest second of the views; empty before the first.
+    pub(crate) fn frame(&self) -> &Frame {
+        &self.frame
     }
 
     /// All rows as JSON; unknown values are null.
@@ -147,14 +155,20 @@ impl DemoTable {
     }
 }
 
-/// Adds every snapshot to the table, until the task is aborted.
-pub async fn follow(published: Published<NodeSnapshot>, table: Arc<Mutex<DemoTable>>) {
+/// Adds every snapshot to the table, and the latest second of the views, until the task is aborted.
+pub async fn follow(
+    published: Published<NodeSnapshot>,
+    timeline: Timeline,
+    table: Arc<Mutex<DemoTable>>,
+) {
     let mut seen = 0;
     loop {
         let snapshot = published.latest();
         if snapshot.sequence > seen {
             seen = snapshot.sequence;
-            table.lock().unwrap_or_else(PoisonError::into_inner).observe(&snapshot);
+            let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
+            table.observe(&snapshot);
+            table.frame = timeline.latest().unwrap_or_default();
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -151,7 +151,7 @@ struct Row {
 fn rows(page: &str) -> BTreeMap<String, Row> {
     let lines = page
         .lines()
-        .skip_while(|line| !line.starts_with("POD "))
+        .skip_while(|line| !line.starts_with("POD ") || !line.contains("CONTAINER"))
         .skip(1)
         .take_while(|line| !line.is_empty());
     lines
