@@ -150,7 +150,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_contention_wait_seconds_total",
         &["bound"],
-        "Thread time on a run queue without throttling, as a lower and an upper bound, because the kernel does not \
+        "Thread time waited for a CPU without throttling, as a lower and an upper bound, because the kernel does not \
          separate the two. Up to the last scan but one that saw the thread; \
          threads that began and ended between two scans are in neither bound. Without cpu.stat.local (before Linux 6.6), upper \
          includes throttling by ancestors' quotas. \
@@ -168,7 +168,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_cpu_wait_seconds_total",
         &["cause"],
-        "Thread time spent waiting for a CPU, by cause: throttled (its own quota or an ancestor's), neighbor (another \
+        "Thread time waited for a CPU, by cause: throttled (its own quota or an ancestor's), neighbor (another \
          pod ran), self (its own pod ran), system (a host service or the kernel ran, or the CPU was waking up), \
          unattributed (part of the threads' run delay, cause not observed). Summed over threads, so it can grow \
          faster than wall time; counted when a wait ends. From eBPF.",
