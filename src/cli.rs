@@ -52,7 +52,7 @@ pub(crate) enum Command {
     /// Show the agent on this machine: a kubepods tree with real workloads and a live table
     Demo(DemoArgs),
     #[cfg(feature = "top")]
-    /// Show live who is delayed on a node, by what and by whom
+    /// Show live who is slowed on a node, by what and by whom
     #[command(after_help = TOP_MODES)]
     Top(Box<TopArgs>),
     /// Show advice of a running agent to workload owners: limits, requests, parallelism, memory
@@ -63,7 +63,7 @@ pub(crate) enum Command {
     /// Copy the last minutes out of a running agent, into a file for replay
     Snapshot(SnapshotArgs),
     #[cfg(feature = "top")]
-    /// Show a recording: who was delayed, by what and by whom
+    /// Show a recording: who was slowed, by what and by whom
     Replay(::replay::ReplayArgs),
     /// Check the configuration and print the effective one, as YAML
     CheckConfig(Box<RunArgs>),

@@ -181,7 +181,7 @@ fn assert_the_spinner_loses_most_by_its_own_limit(scene: &Scene) {
     let (own, share) =
         (figure("Throttled", "by its own limit"), figure("Throttled", "of the time"));
     // On a busy machine it waits for others meanwhile, which leaves less of its quota to wait for.
-    let others = ["neighbor", "system"].map(|cause| figure("Waits by cause", cause));
+    let others = ["others", "system"].map(|cause| figure("Waited", cause));
     let all = format!("{own} + ({} || 0) + ({} || 0) > 500", others[0], others[1]);
     browser.wait_for(&format!("{share} > 50 && {own} > 0 && {all}"));
     // Only its container has a limit.

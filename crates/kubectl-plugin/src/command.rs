@@ -34,7 +34,7 @@ pub struct Plugin {
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
-    /// Show live who is delayed on the node of a pod or on a node, by what and by whom
+    /// Show live who is slowed on the node of a pod or on a node, by what and by whom
     Top {
         /// Node to show, of a workload on several nodes [default: the one with most of its pods]
         #[arg(long, value_name = "NAME")]

@@ -231,6 +231,15 @@ fn every_metric_that_a_page_names_is_exposed() {
     }
 }
 
+#[test]
+fn the_words_for_cpu_time_are_the_same_on_the_page_and_in_the_documentation() {
+    let (page, views) = (read("../crates/endpoint/assets/page.js"), read("docs/views.md"));
+    for (word, text) in console::LEGEND {
+        assert!(page.contains(&format!("[\"{word}\", \"{text}\"]")), "the page: {word}");
+        assert!(views.contains(&format!("| {word} | {text} |")), "docs/views.md: {word}");
+    }
+}
+
 /// A read-only mount does not prevent a connection to a socket in it.
 #[test]
 fn the_risk_of_the_kubelets_sockets_is_said_where_they_are_mounted() {
