@@ -27,8 +27,11 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/counters.bpf.o");
 const NAME: &str = "collect";
 const TABLE: &str = "groups";
 
-/// Maximum number of cgroups with the cpu controller on the node; 640 KiB.
+/// Maximum number of cgroups with the cpu controller on the node; 640 KiB of kernel memory.
 const GROUPS: u32 = 8192;
+/// Number of records that are mapped in one step, 40 KiB: the agent's own memory has the pages of
+/// those that the node needs.
+const MAPPED: usize = 512;
 
 /// Inode of the root cgroup.
 const ROOT: u64 = 1;
@@ -60,6 +63,9 @@ pub enum CollectError {
     /// The table is full.
     #[error("the node has more than {GROUPS} cgroups")]
     TooMany,
+    /// There is no memory for more records.
+    #[error("cannot map the table")]
+    Map(#[source] io::Error),
 }
 
 /// Record of a cgroup, and its user and system time as `cpu.stat` would have printed them last.
@@ -98,12 +104,8 @@ impl GroupCounters {
             .and_then(|program| program.try_into().ok())
             .expect("the object has this program in a raw_tp section");
         program.load().map_err(|error| StartError::on_verify(error, is_locked_down))?;
-        let missing = |error: io::Error| StartError::Maps(TABLE.to_owned(), error);
-        let Some(Map::Array(table)) = ebpf.map(TABLE) else {
-            return Err(missing(io::ErrorKind::NotFound.into()));
-        };
-        let groups = Mapped::new(table.fd().as_fd(), GROUPS as usize)
-            .map_err(|errno| missing(errno.into()))?;
+        let groups =
+            map(&ebpf, MAPPED).map_err(|error| StartError::Maps(TABLE.to_owned(), error))?;
         Ok(Self { ebpf, groups, version, written: 0, known: HashMap::new() })
     }
 
@@ -120,12 +122,16 @@ impl GroupCounters {
             .and_then(|program| program.try_into().ok())
             .expect("the program was loaded");
         let run = program.test_run(RawTracePointRunOptions::new()).map_err(CollectError::Run)?;
-        self.written = run.return_value as usize;
-        if self.written == 0 {
+        let written = run.return_value as usize;
+        if written == 0 {
             return Err(CollectError::TooMany);
         }
+        if written > self.groups.len() {
+            self.groups = map(&self.ebpf, written).map_err(CollectError::Map)?;
+        }
+        self.written = written;
         self.index();
-        Ok(self.written)
+        Ok(written)
     }
 
     /// Finds the record of each cgroup, if cgroups came or went.
@@ -184,6 +190,15 @@ fn relocate(types: &KernelTypes, version: CgroupVersion) -> Result<Ebpf, EbpfErr
         .override_global("has_usage", &has_usage, true)
         .map_max_entries(TABLE, GROUPS)
         .load(OBJECT)
+}
+
+/// Maps the table's first records, at least `records` of them.
+fn map(ebpf: &Ebpf, records: usize) -> io::Result<Mapped<Group>> {
+    let Some(Map::Array(table)) = ebpf.map(TABLE) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let records = records.next_multiple_of(MAPPED).min(GROUPS as usize);
+    Ok(Mapped::new(table.fd().as_fd(), records)?)
 }
 
 fn bandwidth(group: &Group) -> CpuStat {
