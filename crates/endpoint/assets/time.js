@@ -35,6 +35,8 @@ export class TimeBar {
   points = { atMs: [], lost: [], usageCores: [] };
   #asked = 0;
   #drag = null;
+  /** Share of the chart's width at the pointer. */
+  #pointed = null;
 
   /** `choose` is called with a window, or `null` for now. */
   constructor(store, choose) {
@@ -55,7 +57,7 @@ export class TimeBar {
     this.plot.addEventListener("pointermove", (event) => this.#point(event));
     this.plot.addEventListener("pointerup", (event) => this.#end(event));
     this.plot.addEventListener("pointercancel", () => { this.#drag = null; this.draw(); });
-    this.plot.addEventListener("pointerleave", () => { if (!this.#drag) this.#showCursor(null); });
+    this.plot.addEventListener("pointerleave", () => { this.#pointed = null; if (!this.#drag) this.#showCursor(); });
     this.#offerRanges();
   }
 
@@ -156,6 +158,7 @@ export class TimeBar {
     this.frame = h("i", { class: "frame", hidden: true });
     this.plot.replaceChildren(root, this.frame, this.cursor, ticks(begin, this.end, label.textContent.replace("scale", "time lost each second,")));
     if (window) this.#place(window.until - 1000 * window.seconds, window.until);
+    this.#showCursor();
   }
 
   /** The chart in words. */
@@ -175,9 +178,11 @@ export class TimeBar {
 
   #time(event) {
     const box = this.plot.getBoundingClientRect();
-    const share = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
-    return Math.round((this.end - 1000 * this.range * (1 - share)) / 1000) * 1000;
+    return this.#timeAt(Math.max(0, Math.min(1, (event.clientX - box.left) / box.width)));
   }
+
+  /** The second at a share of the width. */
+  #timeAt(share) { return Math.round((this.end - 1000 * this.range * (1 - share)) / 1000) * 1000; }
 
   #begin(event) {
     if (!this.end || event.button) return;
@@ -197,7 +202,8 @@ export class TimeBar {
   #point(event) {
     if (!this.end) return;
     const time = this.#time(event);
-    this.#showCursor(time);
+    this.#pointed = 1 - (this.end - time) / (1000 * this.range);
+    this.#showCursor();
     if (!this.#drag) return;
     this.#drag.isMoving ||= Math.abs(event.clientX - this.#drag.x) >= DRAG;
     if (!this.#drag.isMoving) return;
@@ -215,9 +221,10 @@ export class TimeBar {
     this.choose(window);
   }
 
-  /** A line at this time, and its values as text. */
-  #showCursor(time) {
+  /** A line at the pointer, and the values of its time as text. */
+  #showCursor() {
     if (!this.cursor) return;
+    const time = this.#pointed === null ? null : this.#timeAt(this.#pointed);
     const { atMs, lost: values, usageCores } = this.points;
     this.cursor.hidden = time === null || !atMs.length;
     if (this.cursor.hidden) { setText(this.reading, "\u00a0"); return; }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use api::{
     AdviceReport, ContainerFrame, ContainerReport, CpuAdvice, Finding, FindingKind, Frame, Gogc,
-    Injected, InjectionStatus, Interference, Language, LimitAdvice, MemoryAdvice, PodName, Rates,
-    Runtime, Severity, Workload,
+    Injected, InjectionStatus, Interference, Language, LimitAdvice, MemoryAdvice, NodeFrame,
+    PodName, Rates, Runtime, Severity, Workload,
 };
 use serde_json::{Value, json};
 use timeline::recording::{Origin, Recording, Ring, RingConfig};
@@ -107,7 +107,10 @@ pub(crate) fn recorded(dir: &Path) {
             ..ContainerFrame::default()
         };
         let pair = Interference { victim: name("old"), aggressor: name("hog"), wait: 0.5 };
+        let mut node = NodeFrame { name: "n1".to_owned(), ..NodeFrame::default() };
+        node.trace.mode = "continuous".to_owned();
         ring.append(&Frame {
+            node,
             at_ms: (1000 * (BEGAN + second)).cast_unsigned(),
             seconds: 1.0,
             containers: vec![row],
@@ -342,7 +345,7 @@ fn a_wrong_parameter_is_a_bad_request_that_says_what_is_allowed() {
         answer["error"].as_str().unwrap().to_owned()
     };
     let history = "/api/v1/history";
-    assert!(error("/api/v1/history?seconds=0", history, 400).contains("from 1 to 600"));
+    assert!(error("/api/v1/history?seconds=0", history, 400).contains("from 1 to 86400"));
     assert!(error("/api/v1/history?measure=all", history, 400).contains("throttledOwn"));
     assert!(error("/api/v1/history?seconds=600", history, 400).contains("at most 500000"));
     assert!(error("/api/v1/history?aggressors=13", history, 400).contains("from 0 to 12"));

@@ -15,7 +15,10 @@ const VIEWS: [(&str, &str); 6] = [
     ("matrix", "document.querySelector('.matrix tbody td')"),
     ("topology", "document.querySelector('.cpu')"),
     ("advice", "document.querySelector('.advice tbody tr')"),
-    ("pod/uid-0", "document.querySelector('.chart path.line') && document.querySelector('.copy')"),
+    (
+        "pod/uid-0",
+        "document.querySelector('main .chart path.line') && document.querySelector('.copy')",
+    ),
 ];
 
 /// Least contrast of text, as the Web Content Accessibility Guidelines (AA) demand.
@@ -182,7 +185,7 @@ fn a_pod_shows_its_limit_and_its_aggressors_in_the_colors_of_the_legend() {
     let server = Server::start(3, true).ten_seconds();
     let browser = open(&server);
     show(&browser, VIEWS[5]);
-    let last = browser.run("return document.querySelector('.chart').lastElementChild.classList[1]");
+    let last = browser.run("return [...document.querySelectorAll('main .chart')][0].querySelector('path:last-of-type').classList[1]");
     assert_eq!(last, "c-limit", "the dashed limit is above the use");
     let line = "getComputedStyle(document.querySelector('.keys .k-limit')).borderTopStyle";
     assert_eq!(browser.run(&format!("return {line}")), "dashed");
