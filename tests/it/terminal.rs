@@ -338,6 +338,16 @@ fn top_shows_a_running_agent_with_its_history_and_reports_its_end() {
     tmux.keys(&["Enter"]);
     tmux.wait_for("used, limit 0.20");
     tmux.assert_is_whole();
+    // Back in time, to a typed time, and to now.
+    tmux.keys(&["Escape"]);
+    tmux.keys(&["Left", "Left"]);
+    tmux.wait_for(" ago, Space: now");
+    tmux.keys(&["@"]);
+    tmux.wait_for("time (UTC): _");
+    tmux.keys(&["-3s", "Enter"]);
+    tmux.wait_for(" 3s ago, Space: now");
+    tmux.keys(&["Space"]);
+    tmux.wait_until("now", |screen| screen.contains(">L ") && !screen.contains(" ago, "));
     drop(agent);
     tmux.wait_for("trying again");
     tmux.keys(&["q"]);

@@ -18,12 +18,9 @@ pub(crate) const KEYS: &[(&str, &str)] = &[
         "filter by parts of namespace/pod/container: all words must match, and none after ! or -. Enter keeps it, Esc clears it; Ctrl-W removes a word, Ctrl-U all",
     ),
     ("s, S", "sort by the next or the previous shown column; r reverses the order"),
-    ("p, Space", "pause and continue; no second is lost; in the past: back to now"),
-    (
-        "left, right",
-        "a second back or forward; [ and ] a minute, { and } an hour, 0 and $ ends; in a recording also + and - speed",
-    ),
-    ("@", "go to a time: 03:04 (UTC), 2026-11-22T03:04:05Z, or -10m; Enter goes, Esc does not"),
+    ("p, Space", "pause and continue, no second is lost; in the past: to now"),
+    ("left, right", "1 s back or forward; [ ] 1 min, { } 1 h; 0 $ ends; + - speed"),
+    ("@", "go to a time: 03:04 (UTC), 2026-11-22T03:04:05Z, or -10m"),
     ("?", "this help"),
 ];
 
