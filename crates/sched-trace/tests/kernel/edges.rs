@@ -47,7 +47,7 @@ impl Starving {
         let rows = &lab.trace().report().containers;
         let found = rows.iter().find(|traced| traced.container == self.victim.id);
         let sum = found.map_or(0, |traced| {
-            let waits = traced.waits;
+            let waits = &traced.waits;
             waits.neighbor_ns + waits.system_ns + waits.self_ns + waits.unattributed_ns
         });
         Duration::from_nanos(sum)
