@@ -70,7 +70,8 @@ async fn show_agent(
     let view = DemoView::new(args, stage, agent.address(), agent.pods().clone());
     let advisor = agent.advisor().clone();
     let table = Arc::new(Mutex::new(DemoTable::default()));
-    let following = tokio::spawn(demo::follow(agent.published(), timeline.clone(), Arc::clone(&table)));
+    let following =
+        tokio::spawn(demo::follow(agent.published(), timeline.clone(), Arc::clone(&table)));
     let end = async {
         tokio::select! {
             () = demo::end(args.time()) => Ok(true),

@@ -41,9 +41,8 @@ fn by(verdict: &Verdict) -> String {
 /// Why no pod is slowed by another in this frame, although the demo makes one wait; `None` if one
 /// is, or if nothing explains it.
 pub(crate) fn missing(frame: &Frame) -> Option<String> {
-    let is_named = |verdict: &Verdict| {
-        verdict.reason == SlowedReason::Neighbor && verdict.culprit().is_some()
-    };
+    let is_named =
+        |verdict: &Verdict| verdict.reason == SlowedReason::Neighbor && verdict.culprit().is_some();
     if frame.verdicts.iter().any(is_named) {
         return None;
     }

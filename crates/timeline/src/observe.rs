@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use api::{Measure, Rates};
-use snapshot::{
-    ContainerRow, CpuTimes, InterferenceRow, NodeSnapshot, NodeWaits, ends_window,
-};
+use snapshot::{ContainerRow, CpuTimes, InterferenceRow, NodeSnapshot, NodeWaits, ends_window};
 
 use crate::counters::Counters;
 use crate::history::position;

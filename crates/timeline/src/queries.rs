@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use api::{
-    ContainerFrame, Frame, Interference, InterferenceTotal, Measure, NodeFrame, PairSeries,
-    Points, Rates, Series,
+    ContainerFrame, Frame, Interference, InterferenceTotal, Measure, NodeFrame, PairSeries, Points,
+    Rates, Series,
 };
 use snapshot::ContainerIdentity;
 

@@ -112,7 +112,8 @@ impl PressureMeter {
             ..Interval::default()
         };
         self.counters.containers.reserve_exact(snapshot.containers.len());
-        let (mut traced, mut last) = (ByRow::new(&waits.containers), ByRow::new(&before.containers));
+        let (mut traced, mut last) =
+            (ByRow::new(&waits.containers), ByRow::new(&before.containers));
         for (at, row) in snapshot.containers.iter().enumerate() {
             let counted = Counted::of(traced.get(at, &row.identity).and_then(Option::as_deref));
             let last = last.get(at, &row.identity).copied().unwrap_or_default();

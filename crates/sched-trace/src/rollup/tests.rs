@@ -171,7 +171,9 @@ fn removed_cgroups_are_forgotten() {
     let mut rollup = Rollup::new(false);
     let mut node = Node::default();
     let ms = 1_000_000;
-    poll_once(&mut rollup, &mut samples(&[], &[(10, 20, 50 * ms), (20, 10, 50 * ms), (20, 30, 1)]),
+    poll_once(
+        &mut rollup,
+        &mut samples(&[], &[(10, 20, 50 * ms), (20, 10, 50 * ms), (20, 30, 1)]),
         &mut node,
     );
     assert_eq!(rollup.interference().count(), 3);
