@@ -11,6 +11,8 @@ pub(crate) const KEPT: usize = 300;
 pub const SHOWN: Duration = Duration::from_secs(KEPT as u64);
 /// Number of seconds of a heat strip.
 pub(crate) const MINUTE: usize = 60;
+/// More than the error of a length in single precision, seconds.
+const ROUNDING: f64 = 0.01;
 /// Number of seconds whose mean orders the rows, as on the page: by a single one they would jump.
 const RECENT: usize = 5;
 
@@ -172,10 +174,10 @@ impl History {
             if ago >= MINUTE as f64 || at_ms > latest {
                 break;
             }
-            // Rounded as the end of the frame before, so that no second is left out.
+            // Rounded at least as the end of the frame before, so that no second is left out.
             let second = |ago: f64| MINUTE.saturating_sub(ago.round() as usize);
             let end = second(ago).max(1);
-            let begin = second(ago + f64::from(*seconds)).min(end - 1);
+            let begin = second(ago + f64::from(*seconds) + ROUNDING).min(end - 1);
             // A missing frame has no value.
             for of_second in &mut minute[begin..end] {
                 *of_second = of_second.max(*value);
