@@ -70,7 +70,8 @@ pub(super) fn of_others<'a>(parts: impl Iterator<Item = (f64, &'a [Part])>) -> C
     }
     let is_neighbor = total - unattributed - system >= system;
     let reason = if is_neighbor { SlowedReason::Neighbor } else { SlowedReason::System };
-    let known = sums.iter().filter(|(who, _)| !matches!(who, Who::Unattributed | Who::Stolen));
+    let is_known = |who: &Who| !matches!(who, Who::Unattributed | Who::Stolen | Who::Small);
+    let known = sums.iter().filter(|(who, _)| is_known(who));
     let first = known
         .clone()
         .next()
@@ -96,7 +97,8 @@ pub(super) fn of_quota<'a>(
     pod: &PodSecond,
 ) -> Cause {
     let reason = SlowedReason::AncestorLimit;
-    let (sums, total) = summed(parts);
+    let (mut sums, total) = summed(parts);
+    sums.retain(|(who, _)| **who != Who::Small);
     let Some((who, first)) = sums.first() else { return Cause::own(reason) };
     let is_itself = match who {
         Who::Workload(workload) => **workload == *pod.workload,
@@ -148,7 +150,7 @@ fn culprit(who: &Who, sum: &Sum, total: f64) -> Culprit {
     let (namespace, kind, name) = match who {
         Who::Workload(workload) => (&*workload.namespace, &*workload.kind, &*workload.name),
         Who::Container(name) => ("", "Container", &**name),
-        Who::System | Who::Stolen | Who::Unattributed => (Culprit::SYSTEM, "", ""),
+        Who::System | Who::Stolen | Who::Unattributed | Who::Small => (Culprit::SYSTEM, "", ""),
     };
     let used_cores = if sum.seconds > 0.0 { sum.used / sum.seconds } else { 0.0 };
     Culprit {

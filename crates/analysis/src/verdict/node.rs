@@ -12,6 +12,8 @@ use super::{PodSecond, Second, WorkloadName};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Who {
     Workload(Arc<WorkloadName>),
+    /// Several workloads with little time each.
+    Small,
     /// A container of the victim's own pod.
     Container(Arc<str>),
     System,
@@ -44,10 +46,45 @@ struct Use {
     best_effort: bool,
     /// By workload, the CPU that the pods of others would have used instead of its own.
     wanted_by: BTreeMap<Arc<WorkloadName>, f64>,
+    /// Sum of those that would have got it.
+    wanted: f64,
 }
+
+impl Use {
+    /// Whether a workload would get the CPU that this one leaves: best-effort pods fill the CPUs only
+    /// instead of another one, because they yield to the victim.
+    fn yields_to(&self, best_effort: bool) -> bool {
+        self.best_effort || !best_effort
+    }
+}
+
+/// Number of workloads that are kept apart in a second whatever their time, and the share of all time
+/// from which on more are. On a full node, hundreds of pods have a part in each second.
+const LARGEST: usize = 3;
+const LEAST_APART: f64 = 0.05;
 
 /// Share of the freed CPU that the others must be able to take for the CPUs to stay full.
 const REFILLED: f64 = 0.9;
+/// Core-seconds that come from rounding only.
+const ROUNDING: f64 = 1e-9;
+
+/// The parts of a second, with the sum of the workloads that have little of it.
+fn largest(parts: impl IntoIterator<Item = (Who, f64)>) -> Vec<(Who, f64)> {
+    let mut parts: Vec<(Who, f64)> = parts.into_iter().collect();
+    parts.sort_by(|(a, a_time), (b, b_time)| b_time.total_cmp(a_time).then_with(|| a.cmp(b)));
+    let least = LEAST_APART * parts.iter().map(|(_, time)| time).sum::<f64>();
+    let (mut place, mut small) = (0, 0.0);
+    parts.retain(|(who, time)| {
+        place += 1;
+        let is_apart = place <= LARGEST || *time >= least || !matches!(who, Who::Workload(_));
+        small += if is_apart { 0.0 } else { *time };
+        is_apart
+    });
+    if small > 0.0 {
+        parts.push((Who::Small, small));
+    }
+    parts
+}
 
 /// CPU that the pod would have used in addition, core-seconds. A pod that slept in between got all
 /// that it wanted, only late. One with a backlog, which uses no more than in the time in which
@@ -88,6 +125,7 @@ impl<'a> Node<'a> {
                 is_restricted: false,
                 best_effort: true,
                 wanted_by: BTreeMap::new(),
+                wanted: 0.0,
             });
             entry.used += pod.used;
             entry.request_cores = entry.request_cores.zip(pod.request_cores).map(|(a, b)| a + b);
@@ -104,10 +142,12 @@ impl<'a> Node<'a> {
     /// What a pod lost to others is what it would have used instead of them, on the CPUs that it may
     /// use. Other CPUs may be idle.
     fn add_wanted(&mut self, pod: &PodSecond, unmet: f64) {
+        let best_effort = self.is_best_effort(&pod.workload);
         for (culprit, lost) in pod.lost.iter().filter(|_| unmet > 0.0) {
             let Culprit::Pod(other) = culprit else { continue };
             if let Some(of) = self.uses.get_mut(&workload(self.known, other)) {
                 *of.wanted_by.entry(Arc::clone(&pod.workload)).or_default() += unmet.min(*lost);
+                of.wanted += if of.yields_to(best_effort) { unmet.min(*lost) } else { 0.0 };
             }
         }
     }
@@ -129,7 +169,7 @@ impl<'a> Node<'a> {
                 *by_who.entry(Who::Stolen).or_default() += self.stolen * lost;
             }
         }
-        by_who.into_iter().map(|(who, time)| self.part(who, time, pod)).collect()
+        largest(by_who).into_iter().map(|(who, time)| self.part(who, time, pod)).collect()
     }
 
     /// Consumers of the quota above the pod's containers: the containers, or all workloads if the
@@ -142,9 +182,8 @@ impl<'a> Node<'a> {
                 .collect();
         }
         let workloads = self.uses.iter().filter(|(_, of)| of.used > 0.0);
-        workloads
-            .map(|(workload, of)| self.part(Who::Workload(Arc::clone(workload)), of.used, pod))
-            .collect()
+        let by_who = workloads.map(|(workload, of)| (Who::Workload(Arc::clone(workload)), of.used));
+        largest(by_who).into_iter().map(|(who, time)| self.part(who, time, pod)).collect()
     }
 
     fn part(&self, who: Who, time: f64, victim: &PodSecond) -> Part {
@@ -166,18 +205,21 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether the others would leave room on the CPUs without this one. Best-effort pods fill them
-    /// only instead of another one: they yield to the victim.
+    /// Whether the others would leave room on the CPUs without this one.
     fn leaves_room(&self, who: &Who, used: f64, victim: &PodSecond) -> bool {
         let Who::Workload(culprit) = who else { return true };
         let Some(of) = self.uses.get(culprit) else { return true };
-        let others = of.wanted_by.iter().filter(|(workload, _)| {
-            let is_best_effort = self.uses.get(*workload).is_some_and(|of| of.best_effort);
-            let counts = of.best_effort || !is_best_effort;
-            *workload != culprit && **workload != victim.workload && counts
-        });
-        let wanted: f64 = others.map(|(_, wanted)| wanted).sum();
-        wanted <= 0.0 || wanted < REFILLED * used
+        let wanted_by = |workload: &Arc<WorkloadName>| {
+            let counts = of.yields_to(self.is_best_effort(workload));
+            of.wanted_by.get(workload).copied().filter(|_| counts).unwrap_or(0.0)
+        };
+        let of_victim = if victim.workload == *culprit { 0.0 } else { wanted_by(&victim.workload) };
+        let wanted = of.wanted - wanted_by(culprit) - of_victim;
+        wanted <= ROUNDING || wanted < REFILLED * used
+    }
+
+    fn is_best_effort(&self, workload: &Arc<WorkloadName>) -> bool {
+        self.uses.get(workload).is_some_and(|of| of.best_effort)
     }
 }
 
@@ -186,5 +228,34 @@ fn workload(known: &Known, pod: &PodIdentity) -> Arc<WorkloadName> {
     match known.get(&pod.labels) {
         Some((workload, _)) => Arc::clone(workload),
         None => Arc::new(WorkloadName::pod(pod)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(number: usize) -> Who {
+        let (namespace, kind, name) = ("ns".into(), "Pod".into(), format!("{number:03}"));
+        Who::Workload(Arc::new(WorkloadName { namespace, kind, name }))
+    }
+
+    #[test]
+    fn workloads_with_little_time_each_are_one_part_beside_the_largest() {
+        // A hundred with 1 each, beside 5, 6 and the system.
+        let small = (0..100).map(|number| (of(number), 1.0));
+        let large = [(of(200), 5.0), (of(201), 6.0), (Who::System, 0.5), (Who::Unattributed, 0.1)];
+        let parts = largest(small.chain(large));
+        let expected = [
+            (of(201), 6.0),
+            (of(200), 5.0),
+            (of(0), 1.0),
+            (Who::System, 0.5),
+            (Who::Unattributed, 0.1),
+            (Who::Small, 99.0),
+        ];
+        assert_eq!(parts, expected);
+        let few = [(of(1), 9.0), (of(2), 1.0), (of(3), 0.1)];
+        assert_eq!(largest(few.clone()), few, "the largest three");
     }
 }
