@@ -30,7 +30,8 @@ fn long_names_leave_the_facts_readable() {
     let tmux = Tmux::start(80, 24);
     let command = format!("{} top --address {}", binary().display(), agent.address());
     tmux.keys(&[&command, "Enter"]);
-    let screen = tmux.wait_for_first_row(">L payments-");
+    let screen = tmux.wait_for_first_row(">L …");
+    assert!(screen.contains("checkout-worker-canary-…x2x4v  "), "{screen}");
     let lines: Vec<&str> = screen.lines().collect();
     let is_whole = |line: &str| line.contains("ip-192-168-100-123") && line.contains(" UTC");
     assert!(is_whole(lines[0]), "{screen}");
