@@ -177,7 +177,7 @@ fn a_window_is_dragged_and_lists_aggressors_matrix_and_pods_follow_it() {
     browser.wait_for(&format!("Math.abs({seconds} - 900) < 20"));
     browser.wait_for(&format!("{SHOWN}.startsWith('2023-11-14 21:28:')"));
     browser.wait_for("document.querySelector('.minute').textContent == 'In the window'");
-    assert_shown(&browser, "25 %");
+    browser.wait_for("document.querySelector('[data-label^=Neighbor]').textContent == '500'");
     screenshot(&browser, "window");
     browser.press("a");
     browser.wait_for(
