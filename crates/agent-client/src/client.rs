@@ -294,6 +294,8 @@ impl AnswerBody {
         let text = self.whole(MAX_REASON).await.unwrap_or_default();
         let reason = match serde_json::from_slice::<Rejection>(&text) {
             Ok(Rejection { error }) => error.chars().filter(|char| !char.is_control()).collect(),
+            // Also with --ui=off an agent answers there.
+            Err(_) if url.ends_with("/api/v1/advice") => "not an agent of this version".to_owned(),
             Err(_) => "not an agent of this version, or one with --ui=off".to_owned(),
         };
         Failure::unavailable(format!("{url}: {status}: {reason}"))
@@ -382,6 +384,7 @@ mod tests {
     fn unexpected_and_truncated_answers_are_reported() {
         let text = error(b"\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         assert!(text.contains("404 Not Found: not an agent of this version"), "{text}");
+        assert!(!text.contains("--ui"), "an agent has advice with --ui=off as well: {text}");
         let text = error(
             b"\r\n\r\n",
             b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 32\r\n\r\n{\"error\":\"no data\\u001b[1m yet\"}",

@@ -72,8 +72,9 @@ pub fn save(client: &AgentClient, part: &PartArgs) -> Result<(), Failure> {
     let path = format!("/api/v1/recording?seconds={seconds}{}", until.unwrap_or_default());
     let bytes = block_on(client.bytes(&path))?;
     let path = part.output.display();
-    std::fs::write(&part.output, &bytes)
-        .map_err(|error| Failure::config(format!("--output: cannot write {path}: {error}")))?;
+    std::fs::write(&part.output, &bytes).map_err(|error| {
+        Failure::config(format!("--output: cannot write {path}: {error}; correct the path"))
+    })?;
     output::show(&format!("{path}: {} bytes; open it with cpuwarden replay {path}\n", bytes.len()));
     Ok(())
 }

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 pub struct ByteSize(pub u64);
 
 /// Units, the largest first.
-const UNITS: [(&str, u64); 6] = [
+const UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
     ("GB", 1_000_000_000),
     ("MiB", 1 << 20),
     ("MB", 1_000_000),
     ("KiB", 1 << 10),
     ("kB", 1_000),
+    ("KB", 1_000),
 ];
 
 impl FromStr for ByteSize {
@@ -68,6 +69,7 @@ mod tests {
             assert_eq!((size.0, size.to_string().as_str()), (bytes, text));
         }
         assert_eq!("2 MiB".parse(), Ok(ByteSize(2 << 20)));
+        assert_eq!("3KB".parse::<ByteSize>().unwrap().to_string(), "3kB");
         for text in ["100", "MB", "-1MB", "1.5GB", "100mb", "99999999999GB", ""] {
             assert!(text.parse::<ByteSize>().unwrap_err().contains("100MB or 1GiB"), "{text}");
         }

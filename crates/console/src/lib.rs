@@ -9,6 +9,8 @@ mod human_duration;
 mod legend;
 pub mod log;
 mod moment;
+mod listen_address;
+mod nearest;
 pub mod output;
 mod pins;
 pub mod stderr;
@@ -22,6 +24,8 @@ pub use failure::Failure;
 pub use human_duration::HumanDuration;
 pub use legend::LEGEND;
 pub use moment::Moment;
+pub use listen_address::{ListenAddress, listen_address};
+pub use nearest::nearest;
 pub use pins::show_pins;
 
 /// Git revision of this build: of the variable `CPUWARDEN_REVISION`, or of the checkout

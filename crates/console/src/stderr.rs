@@ -22,6 +22,7 @@ const LAST_LINES: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
 static QUEUE: OnceLock<Option<Queue>> = OnceLock::new();
+static PROGRAM: OnceLock<&'static str> = OnceLock::new();
 
 enum Item {
     Line(Vec<u8>),
@@ -99,10 +100,21 @@ impl Write for Stderr {
     }
 }
 
+/// Sets the name that [`say`] puts before its lines, and that hints name; the first call counts.
+pub fn name_program(name: &'static str) {
+    let _ = PROGRAM.set(name);
+}
+
+/// Name of this program as users type it.
+#[must_use]
+pub fn program() -> &'static str {
+    PROGRAM.get().copied().unwrap_or("cpuwarden")
+}
+
 /// Prints a line of the command itself, prefixed with the program's name.
 pub fn say(text: impl std::fmt::Display) {
     // Writing to the queue cannot fail.
-    let line = format!("cpuwarden: {text}\n");
+    let line = format!("{}: {text}\n", program());
     let _ = Stderr.write(crate::output::printable(&line).as_bytes());
 }
 

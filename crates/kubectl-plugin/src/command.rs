@@ -16,6 +16,8 @@ use crate::args::Of;
 use crate::cluster::{TIMEOUT, resolve};
 use crate::{Resolved, Target, per_node};
 
+/// Name of the plugin, as users type it.
+pub const NAME: &str = "kubectl cpuwarden";
 /// Maximum time for an agent to examine its node.
 const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -25,7 +27,7 @@ label and reached through the API server (pods/portforward in the agents' namesp
 
 /// CPU throttling and contention of the pods of a cluster, as the agents on their nodes see them
 #[derive(Debug, Parser)]
-#[command(name = "kubectl-cpuwarden", bin_name = "kubectl cpuwarden", version = console::version(),
+#[command(name = "kubectl-cpuwarden", bin_name = NAME, version = console::version(),
           after_help = TARGETS, disable_help_subcommand = true)]
 pub struct Plugin {
     #[command(subcommand)]

@@ -112,7 +112,10 @@ impl Kubectl {
 }
 
 pub(crate) fn failed(arguments: &[&str], errors: &[u8]) -> Error {
-    let message = String::from_utf8_lossy(errors).trim().to_owned();
+    // The lines before the last are kubectl's own log, such as each attempt to reach the server.
+    let text = String::from_utf8_lossy(errors);
+    let message = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+    let message = message.unwrap_or("failed without a message").to_owned();
     Error::Failed { arguments: arguments.join(" "), message }
 }
 
@@ -139,6 +142,18 @@ mod tests {
         let kubectl = kubectl(&dir, "echo 'Error from server (Forbidden): no' >&2; exit 1");
         let error = kubectl.get(&["pods"]).unwrap_err().to_string();
         assert_eq!(error, "kubectl get --output=json pods: Error from server (Forbidden): no");
+    }
+
+    #[test]
+    fn of_several_lines_only_the_last_is_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = "E1126 03:04:05.678901    1234 memcache.go:265] couldn't get current server API group list";
+        let script = format!(
+            "echo \"{log}\" >&2; echo \"{log}\" >&2; echo 'The connection to the server localhost:8080 was refused' >&2; exit 1"
+        );
+        let error = kubectl(&dir, &script).get(&["pods"]).unwrap_err().to_string();
+        let last = "kubectl get --output=json pods: The connection to the server localhost:8080 was refused";
+        assert_eq!(error, last);
     }
 
     #[test]

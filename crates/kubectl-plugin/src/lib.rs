@@ -20,7 +20,7 @@ mod target;
 mod workload;
 
 pub use agents::{AgentPod, Agents, Scheme};
-pub use command::{Plugin, is_plugin, run};
+pub use command::{NAME, Plugin, is_plugin, run};
 pub use forward::Forward;
 pub use kubectl::{Error, Kubectl};
 pub use target::{PodOnNode, Resolved, Target, Workload};
