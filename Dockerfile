@@ -7,7 +7,8 @@
 
 ARG BUILDER=docker.io/library/rust:1.95-bookworm
 FROM ${BUILDER} AS build
-ARG TARGET=x86_64-unknown-linux-gnu
+# Empty: the machine on which the image is built.
+ARG TARGET=""
 ARG REVISION=unknown
 WORKDIR /src
 COPY . .
@@ -17,8 +18,9 @@ ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-re
 # The registry and the dependencies stay in the builder's cache: a change of ours compiles only what is ours.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --profile dist --target "$TARGET" --package cpuwarden --no-default-features \
-    && cp "target/$TARGET/dist/cpuwarden" /cpuwarden
+    target="${TARGET:-$(rustc --print host-tuple)}" \
+    && cargo build --locked --profile dist --target "$target" --package cpuwarden --no-default-features \
+    && cp "target/$target/dist/cpuwarden" /cpuwarden
 
 FROM scratch
 ARG REVISION=unknown

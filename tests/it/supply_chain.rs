@@ -9,6 +9,8 @@ use std::process::Command;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
+use crate::support::write_program;
+
 fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -128,6 +130,27 @@ fn all_tests_run_on_a_schedule_and_before_a_release() {
     let jobs = &workflow("release.yml")["jobs"];
     assert_eq!(jobs["tests"]["uses"], "./.github/workflows/tests.yml");
     assert_eq!(jobs["release"]["needs"], "tests");
+}
+
+/// As `docker build` on an arm64 machine does without arguments.
+#[test]
+fn the_image_is_built_for_the_machine_that_builds_it() {
+    let text = read("Dockerfile");
+    assert!(!text.contains("x86_64") && text.contains("ARG TARGET=\"\""), "{text}");
+    let assignment = text.lines().find_map(|line| line.trim().strip_prefix("target=")).unwrap();
+    let assignment = assignment.trim_end_matches(" \\");
+    let place = tempfile::tempdir().unwrap();
+    let rustc = "#!/bin/sh\n[ \"$*\" = '--print host-tuple' ] && echo aarch64-unknown-linux-gnu\n";
+    write_program(&place.path().join("rustc"), rustc.as_bytes());
+    let target = |given: &str| {
+        let script =
+            format!("PATH={}:$PATH; target={assignment}; echo $target", place.path().display());
+        let mut shell = Command::new("/bin/sh");
+        let output = shell.args(["-c", &script]).env("TARGET", given).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(target(""), "aarch64-unknown-linux-gnu");
+    assert_eq!(target("riscv64gc-unknown-linux-gnu"), "riscv64gc-unknown-linux-gnu");
 }
 
 /// The version after each of the prefixes with which Dockerfile and workflows name a toolchain.

@@ -3,7 +3,7 @@
 //! Runs on its own thread with a lower priority than all others: however many clients connect,
 //! neither the sampler nor the pod sources wait for it.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::Exposition;
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -62,12 +63,27 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// Opens the port. Must be called inside a tokio runtime.
+/// Opens the port. `[::]` accepts IPv6 and IPv4 (unless net.ipv6.bindv6only is 1), and is `0.0.0.0` on a machine without IPv6. Must be
+/// called inside a tokio runtime.
 ///
 /// # Errors
 /// The port is in use, or the address is not this machine's.
 pub fn listen(address: SocketAddr) -> Result<std::net::TcpListener, ListenError> {
-    try_listen(address).map_err(|source| ListenError { address, source })
+    try_listen(address)
+        .or_else(|error| match ipv4_instead(address, &error) {
+            Some(instead) => try_listen(instead),
+            None => Err(error),
+        })
+        .map_err(|source| ListenError { address, source })
+}
+
+/// The address to listen at if the machine has no IPv6, `None` for another error.
+fn ipv4_instead(address: SocketAddr, error: &std::io::Error) -> Option<SocketAddr> {
+    let errno = Errno::from_io_error(error)?;
+    // Without IPv6 in the kernel, and with disable_ipv6=1.
+    let is_missing = [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL].contains(&errno);
+    let is_any = address.ip() == Ipv6Addr::UNSPECIFIED;
+    (is_any && is_missing).then(|| (Ipv4Addr::UNSPECIFIED, address.port()).into())
 }
 
 fn try_listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
@@ -287,4 +303,36 @@ impl Connection {
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     // An error means that the server is gone.
     let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_address_of_both_families_accepts_both() {
+        let listener = listen("[::]:0".parse().unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
+        // Not on a machine without IPv6.
+        if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            assert!(TcpStream::connect((Ipv6Addr::LOCALHOST, port)).is_ok());
+        }
+    }
+
+    #[test]
+    fn only_a_missing_ipv6_is_replaced_by_ipv4() {
+        let instead = |address: &str, errno: Errno| {
+            let instead = ipv4_instead(address.parse().unwrap(), &errno.into());
+            instead.map(|instead| instead.to_string())
+        };
+        let ipv4 = Some("0.0.0.0:9753".to_owned());
+        assert_eq!(instead("[::]:9753", Errno::AFNOSUPPORT), ipv4);
+        assert_eq!(instead("[::]:9753", Errno::ADDRNOTAVAIL), ipv4);
+        assert_eq!(instead("[::]:9753", Errno::ADDRINUSE), None);
+        assert_eq!(instead("[fd00::1]:9753", Errno::ADDRNOTAVAIL), None);
+        assert_eq!(instead("127.0.0.1:9753", Errno::ADDRNOTAVAIL), None);
+    }
 }
