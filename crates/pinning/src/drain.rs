@@ -67,6 +67,10 @@ pub enum DrainOutcome {
 /// Also an agent that does not release the lock within `timeout`.
 pub fn drain(config: &DrainConfig, timeout: Duration) -> Result<DrainOutcome> {
     let state_dir = &config.node.state_dir;
+    // An agent that has ever enforced has created it. A drain leaves nothing where there was nothing.
+    if config.scope == Scope::Written && matches!(state_dir.try_exists(), Ok(false)) {
+        return Ok(DrainOutcome::Nothing);
+    }
     let request = DrainRequest::of(state_dir);
     let asked = request.make();
     let (_lock, waited) = wait_for_lock(state_dir, asked, Instant::now() + timeout)?;

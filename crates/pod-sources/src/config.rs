@@ -189,10 +189,24 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// A server name that cannot occur in a certificate.
-    #[error("--kubelet-server-name: {name:?} is not a DNS name or IP address; use the node's name")]
+    #[error(
+        "{setting}: {name:?} cannot be a name in the kubelet's certificate; set --kubelet-server-name to one of its names"
+    )]
     ServerName {
+        /// Flag.
+        setting: &'static str,
         /// Given name.
         name: String,
+    },
+    /// A setting that the chosen source does not use.
+    #[error(
+        "{setting} is not used with --pod-source={source_name}; use auto, or remove one of them"
+    )]
+    Unused {
+        /// Name of the source.
+        source_name: &'static str,
+        /// Flag.
+        setting: &'static str,
     },
     /// The chosen source lacks a setting.
     #[error("--pod-source={source_name} needs {setting}")]

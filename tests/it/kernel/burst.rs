@@ -215,3 +215,46 @@ fn observing_reports_the_burst_and_writes_nothing() {
     let reason = ("reason", "--burst=observe");
     assert_eq!(agent.metrics().value("cpuwarden_burst_enforcing", &[reason]), Some(0.0));
 }
+
+/// The metrics count them by reason; only the log has the pod, the value and what is accepted.
+#[test]
+fn observing_logs_an_annotation_and_a_label_that_cannot_be_used_once() {
+    let tree = RealTree::new();
+    tree.pod(Qos::Burstable, POD).child(ID);
+    let mut pods = list(200);
+    pods["items"][0]["metadata"]["annotations"] = json!({"koordinator.sh/cpuBurst": "<svg>"});
+    pods["items"][0]["metadata"]["labels"] = json!({"koordinator.sh/qosClass": "LSX"});
+    let kubelet = changing_kubelet(move || pods.to_string());
+    let state = tempfile::tempdir().unwrap();
+    let cpu_manager = state.path().join("cpu_manager_state");
+    fs::write(&cpu_manager, r#"{"policyName":"none","defaultCpuSet":""}"#).unwrap();
+    let agent = Agent::start(&[
+        format!("--kubepods={}", tree.kubepods().path().display()),
+        "--pod-source=readonly".to_owned(),
+        format!("--kubelet-readonly-url=http://{kubelet}"),
+        format!("--state-dir={}", state.path().display()),
+        format!("--cpu-manager-state={}", cpu_manager.display()),
+        "--burst=observe".to_owned(),
+        "--pinning=observe".to_owned(),
+        "--sched-trace=off".to_owned(),
+        "--sample-interval=100ms".to_owned(),
+        "--cpu-budget=1000".to_owned(),
+    ]);
+    let lines = |word: &str| -> Vec<Value> {
+        let log = agent.log();
+        let lines = log.lines().filter(|line| line.contains(word));
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    for (word, value, accepted) in
+        [("svg", "annotation", "cpuBurstOnly"), ("LSX", "value", "use LSE, LSR, LS, BE or SYSTEM")]
+    {
+        eventually("a line about it", || !lines(word).is_empty());
+        let fields = lines(word)[0]["fields"].clone();
+        assert_eq!((&fields["namespace"], &fields["pod"]), (&json!("test"), &json!("service")));
+        assert!(fields[value].as_str().unwrap().contains(word), "{fields}");
+        assert!(fields["message"].as_str().unwrap().contains(accepted), "{fields}");
+    }
+    let ticks = agent.metrics().ticks();
+    eventually("more passes", || agent.metrics().ticks() > ticks + 20);
+    assert_eq!((lines("svg").len(), lines("LSX").len()), (1, 1), "{}", agent.log());
+}

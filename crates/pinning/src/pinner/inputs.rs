@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cgroupfs::has_processes;
 use kernel_text::CpuSet;
 use kubepods::{PodIndex, Reported};
-use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Uid};
+use placement::{Holding, Kubelet, Plan, Pod, PodCgroups, QOS_CLASS_LABEL, Reason, Uid};
 
 use super::{OtherAgents, Pinner};
 use crate::admission::{Admission, AdmissionState, Claim, ForeignContainer, Reservation};
@@ -187,7 +187,17 @@ impl Pinner {
         {
             let rejected = decision(uid, pods, PodOutcome::Rejected(reason));
             let Decision { namespace, pod, .. } = &rejected;
-            tracing::warn!(namespace, pod, %reason, "exclusive CPUs rejected; the pod runs in the shared pool");
+            let value = pods.pod(uid).and_then(|pod| pod.pinning.qos_class.as_deref());
+            match value.filter(|_| reason == Reason::UnknownQosClass) {
+                Some(value) => tracing::warn!(
+                    namespace, pod, %reason, value,
+                    "the pod's label for its QoS class is ignored: use LSE, LSR, LS, BE or SYSTEM"
+                ),
+                None => tracing::warn!(
+                    namespace, pod, %reason,
+                    "exclusive CPUs rejected; the pod runs in the shared pool"
+                ),
+            }
             new.push(rejected);
         }
         self.last.rejections = plan.rejections.clone();

@@ -34,6 +34,15 @@ impl Sources {
             server.map(|server| Some((server, after)))
         };
         let mut sources = Self::default();
+        let unused = match config.source {
+            PodSource::Kubelet => Some("kubelet"),
+            PodSource::PodsApi => Some("pods-api"),
+            PodSource::ApiServer => Some("apiserver"),
+            PodSource::Auto | PodSource::ReadOnly | PodSource::None => None,
+        };
+        if let Some(source_name) = unused.filter(|_| config.readonly_url.is_some()) {
+            return Err(ConfigError::Unused { source_name, setting: "--kubelet-readonly-url" });
+        }
         match config.source {
             PodSource::None => return Ok(sources),
             PodSource::PodsApi => sources.pods_api = Some(pods_api()),

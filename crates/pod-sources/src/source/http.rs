@@ -57,9 +57,10 @@ impl KubeletHttp {
         let kubelet = &config.kubelet;
         let uri = base_uri("--kubelet-url", &kubelet.url, "https")?;
         let host = uri.host().map(|host| host.trim_matches(['[', ']'])).unwrap_or_default();
+        let host = ("--kubelet-url", host);
         let names = match (kubelet.server_name.as_deref(), config.node_name.as_deref()) {
-            (Some(name), _) => vec![name],
-            (None, Some(node)) => vec![node, host],
+            (Some(name), _) => vec![("--kubelet-server-name", name)],
+            (None, Some(node)) => vec![("--node-name", node), host],
             (None, None) => vec![host],
         };
         let files = TlsFiles::new(kubelet, &names)?;

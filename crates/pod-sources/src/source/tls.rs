@@ -38,10 +38,15 @@ pub(crate) struct TlsFiles {
 impl TlsFiles {
     /// Checks everything that does not need the kubelet: files named by the operator must be
     /// readable and match.
-    pub(crate) fn new(config: &KubeletConfig, server_names: &[&str]) -> Result<Self, ConfigError> {
-        let name = |name: &&str| {
-            ServerName::try_from((*name).to_owned())
-                .map_err(|_| ConfigError::ServerName { name: (*name).to_owned() })
+    ///
+    /// `server_names` are the names with the flags that they come from.
+    pub(crate) fn new(
+        config: &KubeletConfig,
+        server_names: &[(&'static str, &str)],
+    ) -> Result<Self, ConfigError> {
+        let name = |&(setting, name): &(&'static str, &str)| {
+            ServerName::try_from(name.to_owned())
+                .map_err(|_| ConfigError::ServerName { setting, name: name.to_owned() })
         };
         let files = Self {
             ca_file: config.ca_file.clone(),

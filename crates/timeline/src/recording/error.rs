@@ -11,7 +11,7 @@ pub(super) const LARGEST_FILE: u64 = 1 << 30;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An operation of the file system failed.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}{}", path.display(), remedy(source))]
     Io {
         /// The operation: a verb.
         action: &'static str,
@@ -58,6 +58,15 @@ pub enum Error {
     /// A frame cannot be written as JSON.
     #[error("cannot encode a frame: {0}")]
     Frame(#[from] serde_json::Error),
+}
+
+/// The remedy for a path that leads nowhere.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; correct the path",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "; name a directory",
+        _ => "",
+    }
 }
 
 impl Error {

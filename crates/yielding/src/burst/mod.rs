@@ -5,7 +5,7 @@ mod values;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::rules::{BurstLimits, BurstPolicy, Candidate, Ineligible, eligible};
+use crate::rules::{BurstLimits, BurstPolicy, Candidate, Ineligible, PodBurst, eligible};
 use analysis::BurstForecast;
 use api::OBJECTIVE;
 use cgroupfs::Hierarchy;
@@ -96,11 +96,18 @@ pub(crate) struct Bursts {
     in_force: HashMap<String, Bursting>,
     /// Containers with a rejected request, by the runtime's id.
     rejected: HashSet<String>,
+    /// UIDs of the pods whose annotation is invalid: reported once.
+    invalid: HashSet<String>,
 }
 
 impl Bursts {
     pub(crate) fn new(settings: BurstSettings) -> Self {
-        Self { settings, in_force: HashMap::new(), rejected: HashSet::new() }
+        Self {
+            settings,
+            in_force: HashMap::new(),
+            rejected: HashSet::new(),
+            invalid: HashSet::new(),
+        }
     }
 
     /// Decides, and returns the values that the decisions need: none unless they are written.
@@ -149,6 +156,7 @@ impl Bursts {
     ) -> Vec<(Member<'a>, u64)> {
         let mut before = std::mem::take(&mut self.in_force);
         let rejected = std::mem::take(&mut self.rejected);
+        let invalid = std::mem::take(&mut self.invalid);
         let mut members = Vec::new();
         let rows = inputs.snapshot.containers.iter();
         for row in rows.filter(|row| row.live && !row.identity.namespace.is_empty()) {
@@ -161,6 +169,13 @@ impl Bursts {
                     report.changes.push((bursting(row, 0, None), BurstChange::Rejected));
                 }
                 self.rejected.insert(id.clone());
+            }
+            let uid = &row.identity.uid;
+            if matches!(member, Err(Ineligible::InvalidAnnotation))
+                && self.invalid.insert(uid.clone())
+                && !invalid.contains(uid)
+            {
+                log_invalid(row, inputs);
             }
             let chosen = member.and_then(|member| {
                 let before = known.as_ref().map(|known| known.percent);
@@ -258,6 +273,21 @@ impl Bursts {
             },
         }
     }
+}
+
+/// Logs the annotation that cannot be used, with the accepted form.
+fn log_invalid(row: &ContainerRow, inputs: &Inputs) {
+    let annotation = inputs.pods.pod(&row.identity.uid).and_then(|pod| pod.burst.as_deref());
+    let error =
+        annotation.and_then(|json| PodBurst::parse(json).err()).map(|error| error.to_string());
+    tracing::warn!(
+        namespace = row.identity.namespace,
+        pod = row.identity.pod,
+        annotation,
+        error,
+        "no burst for the pod: expected JSON such as {{\"policy\": \"cpuBurstOnly\", \"cpuBurstPercent\": 100}}; policy is \
+         none, cpuBurstOnly, cfsQuotaBurstOnly or auto"
+    );
 }
 
 fn bursting(row: &ContainerRow, percent: u64, before: Option<&Bursting>) -> Bursting {
