@@ -41,7 +41,7 @@ const range = ({ lower, upper }) => Math.round(100 * upper) - Math.round(100 * l
 /** Why the figures are less than they could be; empty if they are not. */
 export function notice(frame) {
   const trace = frame.node.trace;
-  if (trace.mode === "off") return `The causes of waits are not known: ${trace.reason || "the scheduler trace is off"}. Throttling and use are complete.`;
+  if (trace.mode === "off") return `Waits are not traced on this node: ${trace.reason.replace(/^off: /, "") || "the trace has not started yet"}`;
   if (trace.mode === "bursts") return "The scheduler trace runs in bursts to stay within its budget: waits are estimates.";
   if (trace.mode === "detached") return `The scheduler trace is detached${trace.reason ? `: ${trace.reason}` : ""}. Waits are not measured now.`;
   return "";

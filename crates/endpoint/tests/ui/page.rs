@@ -454,6 +454,23 @@ fn times_are_in_utc_wherever_the_browser_is() {
     assert_shown(&browser, "22:13:30 UTC: used ");
 }
 
+/// The reason is the chart's value with its command, or the kernel's refusal with the remedy.
+#[test]
+fn a_page_without_the_trace_says_why_and_what_to_do() {
+    let command = "profile=monitor. To see who waits for whom: helm upgrade cpuwarden CHART --namespace cpuwarden \
+                   --reset-then-reuse-values --set profile=trace";
+    let refused = "not_permitted: add the capabilities BPF and PERFMON, and run as root";
+    for (reason, shown) in [(format!("off: {command}"), command), (refused.to_owned(), refused)] {
+        let server = Server::start(3, true);
+        (0..=10).for_each(|second| server.untraced_second(second, &reason));
+        let browser = Browser::borrow();
+        browser.open(&format!("http://{}/", server.address));
+        browser.wait_for("!document.getElementById('notice').hidden");
+        let notice = browser.run("return document.getElementById('notice').textContent");
+        assert_eq!(notice, json!(format!("Waits are not traced on this node: {shown}")));
+    }
+}
+
 #[test]
 fn the_page_reconnects_after_the_agent_was_gone() {
     let server = Server::start(3, true).ten_seconds();

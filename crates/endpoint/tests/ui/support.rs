@@ -124,9 +124,22 @@ impl Server {
         self.observe(second, containers, vec![place(0), place(1)]);
     }
 
+    /// As [`second`](Self::second), on a node that does not trace waits for this reason.
+    pub(crate) fn untraced_second(&self, second: u64, reason: &str) {
+        let mut snapshot = node(self.began, second, self.containers);
+        let feature =
+            FeatureState { feature: "sched_trace", enabled: false, reason: reason.to_owned() };
+        snapshot.waits = Arc::new(NodeWaits { feature: Some(feature), ..NodeWaits::default() });
+        self.publish(snapshot);
+    }
+
     fn observe(&self, second: u64, containers: u64, cpus: Vec<CpuPlace>) {
         let mut snapshot = node(self.began, second, containers);
         snapshot.node.cpu_info = cpus;
+        self.publish(snapshot);
+    }
+
+    fn publish(&self, snapshot: NodeSnapshot) {
         self.timeline.observe(&snapshot);
         self.published.publish(snapshot);
     }

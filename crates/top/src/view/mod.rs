@@ -100,8 +100,7 @@ impl App {
                 let why = trace.reason.trim_start_matches("off: ");
                 let why = if why.is_empty() { "it has not started yet" } else { why };
                 let text = format!(
-                    "trace {mode}: {}. Who makes whom wait is unknown; WAITED is the least time that \
-                     threads waited for others.",
+                    "trace {mode}: {}. WAITED is the least time that threads waited for others.",
                     text::clean(why)
                 );
                 (text, look.warm())

@@ -108,6 +108,21 @@ fn a_missing_trace_is_reported_with_the_reason_and_bounds() {
     }
 }
 
+/// The chart passes the value that turns the trace off, and the command that turns it on.
+#[test]
+fn the_command_that_turns_the_trace_on_is_readable_as_a_whole() {
+    let hint = "profile=monitor. To see who waits for whom: helm upgrade cpuwarden CHART --namespace cpuwarden \
+                --reset-then-reuse-values --set profile=trace";
+    for size in SIZES {
+        let mut screen = Screen::empty(size);
+        let mut frame = untraced(0);
+        frame.node.trace.reason = format!("off: {hint}");
+        screen.show(frame);
+        let words: Vec<String> = screen.text().split_whitespace().map(str::to_owned).collect();
+        assert!(words.join(" ").contains(hint), "{}", screen.text());
+    }
+}
+
 #[test]
 fn order_and_filter_are_readable_beside_a_long_notice() {
     for size in SIZES {
