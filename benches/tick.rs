@@ -208,6 +208,7 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
         cpu_budget_cores: f64::MAX,
         reconcile_interval: Duration::from_secs(3600),
         descriptors: DescriptorBudget::from_limit(limit - 12 * BARE_CONTAINERS as u64),
+        pod_labels: Vec::new(),
     };
     let residents = is_running.then(|| Residents::start(&tree));
     let mut sampler = Sampler::new(config, Box::new(NoNames::default())).expect("epoll");

@@ -76,7 +76,7 @@ impl Agent {
     async fn start_with(config: &Config, is_agent: bool) -> Result<Self, Failure> {
         let Checked { hierarchy, identity } = check(config)?;
         let identity = identity.map(Arc::new);
-        let listener = is_agent.then(|| bind(config.options.listen)).transpose()?;
+        let listener = is_agent.then(|| bind(config.options.listen.0)).transpose()?;
         let address = listener.as_ref().map(TcpListener::local_addr).transpose();
         let address = address.context("cannot read the port of the listening socket")?;
         let watchdog = Watchdog::new();
@@ -142,7 +142,7 @@ impl Agent {
             parts,
             sampler_ended: sampling.ended,
             reloads,
-            address: address.unwrap_or(config.options.listen),
+            address: address.unwrap_or(config.options.listen.0),
             published,
             pods: shared.pods,
             advisor,

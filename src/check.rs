@@ -52,9 +52,10 @@ pub(crate) fn check(config: &Config) -> Result<Checked, Failure> {
 /// # Errors
 /// See [`check`].
 pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
-    directory("--proc-root", &config.options.proc_root)?;
-    directory("--sys-root", &config.options.sys_root)?;
-    let state_dir = &config.options.state_dir;
+    let options = &config.options;
+    directory("--proc-root", &options.proc_root)?;
+    directory("--sys-root", &options.sys_root)?;
+    let state_dir = &options.state_dir;
     if state_dir.metadata().is_ok_and(|found| !found.is_dir()) {
         let text = format!(
             "--state-dir: {}: not a directory; set it to the agent's state directory",
@@ -62,7 +63,29 @@ pub(crate) fn check_machine(config: &Config) -> Result<(), Failure> {
         );
         return Err(Failure::config(text));
     }
+    let writes = [options.pinning, options.best_effort, options.burst];
+    if writes.contains(&ActingMode::Enforce)
+        && let Some(file_system) = kernel_file_system(state_dir)
+    {
+        let text = format!(
+            "--state-dir: {}: {file_system} keeps no files; set it to a directory on a disk",
+            state_dir.display()
+        );
+        return Err(Failure::config(text));
+    }
     check_cpus(config)
+}
+
+/// Name of the file system of the kernel on which this path is, or would be created.
+fn kernel_file_system(path: &Path) -> Option<&'static str> {
+    let found = path.ancestors().find_map(|ancestor| rustix::fs::statfs(ancestor).ok())?;
+    // From linux/magic.h.
+    match u64::try_from(found.f_type).ok()? {
+        0x9fa0 => Some("procfs"),
+        0x6265_6572 => Some("sysfs"),
+        0x0027_e0eb | 0x6367_7270 => Some("cgroupfs"),
+        _ => None,
+    }
 }
 
 /// Detects the cgroup hierarchy.

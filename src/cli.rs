@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use agent_client::{AdviseArgs, SnapshotArgs};
 #[cfg(feature = "top")]
 use agent_client::{AgentAddress, AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
-use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, value_parser};
+use clap::{
+    Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcommand, value_parser,
+};
 #[cfg(feature = "demo")]
 use demo::{DemoArgs, Workload};
 
@@ -30,18 +32,21 @@ Every flag is also an environment variable (--sample-interval, CPUWARDEN_SAMPLE_
 Exit codes: 0 success, 64 invalid flags or configuration, 69 a port or an agent is not available, 70 internal error,
 72 no cgroup hierarchy.";
 
+const RUN_OPTIONS: &str = "\
+Accepts the options of run as well: see cpuwarden run --help.";
+
 const DOCTOR_EXIT_CODES: &str = "\
-Accepts the options of run. Exit codes: 0 all checks passed, 1 an optional feature is unavailable, 2 a problem must be
+Accepts the options of run as well: see cpuwarden run --help. Exit codes: 0 all checks passed, 1 an optional feature is unavailable, 2 a problem must be
 fixed (no counters or no pod names), 64 invalid flags or configuration.";
 
 const RECORD_OPTIONS: &str = "\
-Accepts the options of run, but only measures: those that serve, act or report to the cluster are ignored, so it can run
+Accepts the options of run (see cpuwarden run --help), but only measures: those that serve, act or report to the cluster are ignored, so it can run
 beside an agent with its configuration. Ends at Ctrl-C.";
 
 #[cfg(feature = "top")]
 const TOP_MODES: &str = "\
 With --address, or if an agent answers at 127.0.0.1:9753, top shows that agent. Otherwise it measures this machine
-itself, as root, with the options of run, and serves nothing. --tls-cert is the certificate of that agent, or its CA's.
+itself, as root, with the options of run (see cpuwarden run --help), and serves nothing. --tls-cert is the certificate of that agent, or its CA's.
 NO_COLOR turns colors off.";
 
 #[derive(Debug, Subcommand)]
@@ -71,10 +76,13 @@ pub(crate) enum Command {
     #[command(after_help = DOCTOR_EXIT_CODES)]
     Doctor(Box<DoctorArgs>),
     /// Show the CPU topology of this node and the owner of each CPU
+    #[command(after_help = RUN_OPTIONS)]
     Topology(Box<JsonArgs>),
     /// Show the pods with exclusive CPUs, and whether the kernel's cpusets match
+    #[command(after_help = RUN_OPTIONS)]
     Pins(Box<JsonArgs>),
     /// Return all exclusive CPUs to the shared pool; a running agent continues without pinning
+    #[command(after_help = RUN_OPTIONS)]
     Drain(Box<DrainArgs>),
     /// Copy the kubelet's certificate, without its key, for the agent: the chart's init container
     #[command(hide = true)]
@@ -92,6 +100,35 @@ pub(crate) enum Command {
     /// Run a workload of the demo in a container
     #[command(hide = true)]
     DemoWorkload { workload: Workload },
+}
+
+/// [`RunArgs`] of a command that has options of its own: its help does not repeat those of run.
+#[derive(Debug)]
+pub(crate) struct NodeArgs(pub(crate) RunArgs);
+
+impl Args for NodeArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let command = RunArgs::augment_args(command);
+        // Only options of run have a heading.
+        command.mut_args(|arg| {
+            let is_of_run = arg.get_help_heading().is_some();
+            arg.hide(is_of_run)
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for NodeArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        RunArgs::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
 }
 
 /// The options that were given on the command line or in the environment, and the configuration
@@ -158,7 +195,7 @@ impl RunArgs {
         let sources = OptionSources::here(self.config.as_deref().map(|path| (path, text.as_str())));
         options
             .update_from_arg_matches(&self.given)
-            .map_err(|error| exit::usage(&error, &sources))?;
+            .map_err(|error| exit::usage(&error, &Cli::command(), &sources))?;
         let config = Config::resolve(options).map_err(|failure| sources.locate(failure));
         Ok((config, sources))
     }
@@ -170,7 +207,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) run: NodeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -179,7 +216,7 @@ pub(crate) struct JsonArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) run: NodeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -188,7 +225,7 @@ pub(crate) struct DrainArgs {
     #[arg(long)]
     pub(crate) every_pod: bool,
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) run: NodeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -200,7 +237,7 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "SIZE", within(RECORDING_SIZE))]
     pub(crate) size: Option<ByteSize>,
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) run: NodeArgs,
 }
 
 #[cfg(feature = "top")]
@@ -217,7 +254,7 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
-    pub(crate) run: RunArgs,
+    pub(crate) run: NodeArgs,
 }
 
 #[cfg(feature = "top")]
@@ -226,7 +263,7 @@ impl TopArgs {
     pub(crate) fn agent(&self) -> AgentArgs {
         AgentArgs {
             address: self.address.clone().unwrap_or(DEFAULT_ADDRESS.into()),
-            tls_cert: self.run.tls_cert(),
+            tls_cert: self.run.0.tls_cert(),
             connection: self.connection.clone(),
         }
     }

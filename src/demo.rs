@@ -13,7 +13,7 @@ use pod_sources::{PodSource, Pods};
 use top::{App, Look, Signals, show};
 
 use crate::agent::Agent;
-use crate::config::{Config, Options, UiMode};
+use crate::config::{Config, ListenAddress, Options, UiMode};
 use crate::exit::Failure;
 use crate::logging::{self, LogFilter, LogFormat};
 use crate::run;
@@ -99,7 +99,7 @@ async fn show_agent(
 
 fn config(args: &DemoArgs, stage: &Stage, kubelet: &Kubelet) -> Result<Config, Failure> {
     let mut config = Config::resolve(Options {
-        listen: args.free_address(),
+        listen: ListenAddress(args.free_address()),
         metrics: Preset::Full,
         // Its history is the view's.
         ui: UiMode::On,

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use api::DoctorReport;
+use console::stderr;
 use creation::variables;
 use node_commands::doctor;
 use pod_sources::ConfigError;
@@ -11,7 +12,7 @@ use watchdog::errors::chain;
 
 use crate::agent::online_cpus;
 use crate::cli::DoctorArgs;
-use crate::config::{Config, NriMode, SchedTraceMode};
+use crate::config::{Config, NriMode, SchedTraceMode, unknown_variables};
 use crate::exit::Failure;
 use crate::run;
 use crate::sampling::sampler_config;
@@ -22,7 +23,8 @@ use state_dir::ActingMode;
 /// # Errors
 /// Invalid options, or a closed standard output. Problems of the node are findings, not errors.
 pub(crate) fn doctor(args: DoctorArgs) -> Result<ExitCode, Failure> {
-    let config = args.run.resolve()?;
+    unknown_variables().iter().for_each(stderr::say);
+    let config = args.run.0.resolve()?;
     let report = run::runtime()?.block_on(examine(&config))?;
     console::show_doctor(&report, args.json)
 }

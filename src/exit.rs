@@ -2,19 +2,46 @@
 
 use std::error::Error as _;
 
-use clap::CommandFactory as _;
-use clap::error::{ContextKind, ContextValue};
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use console::stderr;
 
-use crate::cli::Cli;
 use crate::config::OptionSources;
 
 pub(crate) use console::Failure;
 
-/// A wrong command line or environment variable: clap's message with a pointer to the help.
-pub(crate) fn usage(error: &clap::Error, sources: &OptionSources) -> Failure {
-    let message = message(error);
-    let subcommand = subcommand().map_or(String::new(), |name| name + " ");
-    sources.locate(Failure::config(format!("{message}; see cpuwarden {subcommand}--help")))
+/// Commands that a first user tries.
+const FIRST: [&str; 4] = ["demo", "run", "top", "advise"];
+
+/// A wrong command line or environment variable of `command`: clap's message, the name that was
+/// probably meant, and a pointer to the help.
+pub(crate) fn usage(error: &clap::Error, command: &Command, sources: &OptionSources) -> Failure {
+    let program = stderr::program();
+    let subcommand = subcommand(command).map_or(String::new(), |name| name + " ");
+    let message = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand if subcommand.is_empty() => {
+            let known = |name: &&str| command.find_subcommand(name).is_some();
+            let first: Vec<&str> = FIRST.into_iter().filter(known).collect();
+            format!("no command; try {}", first.join(", "))
+        }
+        _ => message(error),
+    };
+    sources.locate(Failure::config(format!(
+        "{message}{}; see {program} {subcommand}--help",
+        meant(error)
+    )))
+}
+
+/// The flag, command or value that was probably meant, as part of a sentence.
+fn meant(error: &clap::Error) -> String {
+    let kinds =
+        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    let suggested = kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(name) => Some(name.clone()),
+        ContextValue::Strings(names) => names.first().cloned(),
+        _ => None,
+    });
+    suggested.map_or(String::new(), |name| format!("; did you mean {name}?"))
 }
 
 /// clap's message without its usage text. If it is about the value of an option, it begins with the
@@ -39,7 +66,7 @@ pub(crate) fn message(error: &clap::Error) -> String {
 }
 
 /// The subcommand of this command line.
-fn subcommand() -> Option<String> {
+fn subcommand(command: &Command) -> Option<String> {
     let first = std::env::args().skip(1).find(|arg| !arg.starts_with('-'))?;
-    Cli::command().find_subcommand(&first).map(|_| first)
+    command.find_subcommand(&first).map(|_| first)
 }

@@ -70,7 +70,7 @@ mod verdicts;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use console::{log as logging, output, stderr};
 
 use cli::{Cli, Command};
@@ -90,13 +90,14 @@ fn main() -> ExitCode {
 fn run_command() -> Result<ExitCode, Failure> {
     #[cfg(feature = "kubectl")]
     if kubectl_plugin::is_plugin() {
+        stderr::name_program(kubectl_plugin::NAME);
         return parsed(kubectl_plugin::Plugin::try_parse(), kubectl_plugin::run);
     }
     parsed(Cli::try_parse(), |cli| dispatch(cli.command))
 }
 
 /// Runs a command line, or prints the help or version that it asks for.
-fn parsed<T>(
+fn parsed<T: CommandFactory>(
     command_line: Result<T, clap::Error>,
     run: impl FnOnce(T) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
@@ -107,7 +108,7 @@ fn parsed<T>(
             let _ = error.print();
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => Err(exit::usage(&error, &OptionSources::here(None))),
+        Err(error) => Err(exit::usage(&error, &T::command(), &OptionSources::here(None))),
     }
 }
 

@@ -133,7 +133,7 @@ fn checked_node(config: &Config) -> Result<NodeConfig, Failure> {
 /// # Errors
 /// A state directory or a hierarchy that cannot be read.
 pub(crate) fn pins(args: JsonArgs) -> Result<(), Failure> {
-    args.run.within(|config| node_commands::show_pins(&checked_node(config)?, args.json))
+    args.run.0.within(|config| node_commands::show_pins(&checked_node(config)?, args.json))
 }
 
 /// What [`pins`] prints.
@@ -149,7 +149,7 @@ pub(crate) fn pin_rows(config: &Config) -> Result<Vec<PinRow>, Failure> {
 /// # Errors
 /// A node whose CPUs cannot be read.
 pub(crate) fn topology(args: JsonArgs) -> Result<(), Failure> {
-    node_commands::show_topology(&args.run.within(node_topology)?, args.json)
+    node_commands::show_topology(&args.run.0.within(node_topology)?, args.json)
 }
 
 /// What [`topology`] prints.
@@ -173,7 +173,7 @@ pub(crate) fn node_topology(config: &Config) -> Result<NodeTopology, Failure> {
 /// The cgroups that could not be restored.
 pub(crate) fn drain(args: DrainArgs) -> Result<(), Failure> {
     let scope = if args.every_pod { Scope::EveryPod } else { Scope::Written };
-    args.run.within(|config| {
+    args.run.0.within(|config| {
         crate::logging::install(&config.log, config.options.log_format);
         let node = checked_node(config)?;
         let restored = crate::best_effort::drain(config, &node.hierarchy, DRAIN_TIMEOUT)?;

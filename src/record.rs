@@ -20,8 +20,11 @@ pub(crate) fn record(args: RecordArgs) -> Result<(), Failure> {
     let RecordArgs { dir: record, size, run } = args;
     let size = record.size("--size", size)?;
     let dir = record.dir;
-    run.within(|config| {
+    run.0.within(|config| {
         logging::install(&config.log, config.options.log_format);
+        for unknown in crate::config::unknown_variables() {
+            tracing::warn!("{unknown}");
+        }
         let ring = RingConfig::new(dir.clone(), size.0);
         let mut recorder = Recorder::new(ring, crate::ui::origin(config));
         recorder.open().map_err(|error| Failure::config(error.to_string()))?;

@@ -1,13 +1,16 @@
 //! `cpuwarden run` and `cpuwarden check-config`.
 
+use std::net::SocketAddr;
+
 use anyhow::Context;
 use clap::Parser as _;
+use console::stderr;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::Agent;
 use crate::check::check;
 use crate::cli::{Cli, Command};
-use crate::config::Config;
+use crate::config::{Config, UiMode, unknown_variables};
 use crate::exit::Failure;
 use crate::logging;
 use crate::output;
@@ -19,13 +22,16 @@ use crate::signals;
 /// A failure to start, or the end of the sampler.
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
     logging::install(&config.log, config.options.log_format);
+    for unknown in unknown_variables() {
+        tracing::warn!("{unknown}");
+    }
     runtime()?.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
         let mut hangup = signal(SignalKind::hangup()).context("cannot handle SIGHUP")?;
         signals::ignore()?;
         let mut agent = Agent::start(config).await?;
-        tracing::info!(address = %agent.address(), "serving /metrics, /healthz and /readyz");
+        log_address(config, agent.address());
         let outcome = loop {
             tokio::select! {
                 _ = terminate.recv() => break Ok("SIGTERM"),
@@ -38,6 +44,18 @@ pub(crate) fn run(config: &Config) -> Result<(), Failure> {
         tracing::info!(signal = outcome?, "ended");
         Ok(())
     })
+}
+
+/// Logs where the page and the metrics are.
+fn log_address(config: &Config, address: SocketAddr) {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    match config.options.ui {
+        UiMode::On => {
+            let page = format!("{scheme}://{address}/");
+            tracing::info!(%address, page, "serving the page, /metrics, /healthz and /readyz");
+        }
+        UiMode::Off => tracing::info!(%address, "serving /metrics, /healthz and /readyz"),
+    }
 }
 
 /// Applies a changed configuration; an invalid one changes nothing.
@@ -69,6 +87,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// # Errors
 /// Like [`run`] before it starts.
 pub(crate) fn check_config(config: &Config) -> Result<(), Failure> {
+    unknown_variables().iter().for_each(stderr::say);
     check(config)?;
     let text =
         serde_saphyr::to_string(&config.options).context("cannot print the configuration")?;

@@ -34,6 +34,7 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
         reconcile_interval: config.reconcile_interval,
         descriptors: DescriptorBudget::from_limit(limit.soft.saturating_sub(pinning))
             .at_most(config.options.max_open_files - pinning),
+        pod_labels: config.pod_labels.clone(),
     }
 }
 

@@ -34,10 +34,11 @@ pub(crate) async fn start(
         let _ = counters.send(Err("off: --bpf-counters=off".to_owned()));
     }
     if config.options.sched_trace == SchedTraceMode::Off {
-        let reason = "off: --sched-trace=off".to_owned();
+        let hint = config.options.sched_trace_hint.as_deref();
+        let reason = format!("off: {}", hint.unwrap_or("--sched-trace=off"));
         match wanted {
             BpfCountersMode::Off => {}
-            BpfCountersMode::Auto => _ = counters.send(Err(reason.clone())),
+            BpfCountersMode::Auto => _ = counters.send(Err("off: --sched-trace=off".to_owned())),
             BpfCountersMode::On => load_counters(config, &wiring, counters),
         }
         wiring.slot.publish(not_in_force(reason));

@@ -1,12 +1,15 @@
 //! Configuration: the options (flags over environment over file over defaults), and what follows
 //! from them.
 
+#[cfg(test)]
+mod chart_schema;
 mod choice;
 mod families;
 mod injection;
 mod modes;
 mod options;
 mod pinning;
+mod pod_labels;
 mod range;
 mod reading;
 mod record_dir;
@@ -15,17 +18,18 @@ mod sources;
 mod values;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::de::IgnoredAny;
 
-pub(crate) use console::{ByteSize, HumanDuration};
+pub(crate) use console::{ByteSize, HumanDuration, ListenAddress};
 pub(crate) use modes::{BpfCountersMode, NriMode, SchedTraceMode, UiMode};
 pub(crate) use options::{Options, augment};
 pub(crate) use range::Within;
 pub(crate) use record_dir::{RECORDING_SIZE, RecordDir};
 pub(crate) use resolved::Config;
-pub(crate) use sources::{OptionSources, camel_case};
+pub(crate) use sources::{OptionSources, camel_case, unknown_variables};
 
 use crate::exit::Failure;
 
@@ -39,11 +43,18 @@ pub(crate) fn read_file(path: Option<&Path>) -> Result<(Options, String), Failur
     let Some(path) = path else { return Ok((Options::default(), String::new())) };
     let place = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {
-        Failure::config(format!("--config: cannot read {place}: {error}; correct the path"))
+        Failure::config(match error.kind() {
+            ErrorKind::InvalidData => format!("--config: {place} is not text (UTF-8)"),
+            ErrorKind::IsADirectory => format!("--config: {place} is a directory; name a file"),
+            _ => format!("--config: cannot read {place}: {error}; correct the path"),
+        })
     })?;
     if text.trim().is_empty() {
         return Ok((Options::default(), text));
     }
+    // First of all: with a key that does not exist, a file that is no YAML would be about the key.
+    serde_saphyr::from_str::<IgnoredAny>(&text)
+        .map_err(|error| values::file_error(path, &text, &error))?;
     let options = serde_saphyr::from_str(&without_nulls(&text));
     let options = options.map_err(|error| values::file_error(path, &text, &error))?;
     Ok((options, text))
@@ -88,6 +99,66 @@ mod tests {
     fn an_unknown_key_is_named_with_its_line() {
         let error = file("listen: 127.0.0.1:1\nlissten: x\n").unwrap_err().to_string();
         assert!(error.contains("lissten") && error.contains("cpuwarden.yaml:2: "), "{error}");
+    }
+
+    #[test]
+    fn a_mistyped_key_is_answered_with_the_key_that_is_meant() {
+        for (text, meant) in [
+            (
+                "sampleIntervall: 1s\n",
+                "unknown field `sampleIntervall`; did you mean `sampleInterval`?",
+            ),
+            ("sample-interval: 1s\n", "did you mean `sampleInterval`?"),
+            (
+                "config: {log: info}\n",
+                "the file has the keys of the chart's `config` at its top level",
+            ),
+            ("nonsense: 1\n", "unknown field `nonsense`; cpuwarden run --help lists the flags"),
+        ] {
+            let error = file(text).unwrap_err().to_string();
+            assert!(error.contains(meant) && !error.contains("expected one of"), "{error}");
+        }
+        let nested = file("profiles:\n  - name: web\n    colour: red\n").unwrap_err().to_string();
+        assert!(nested.contains("colour") && nested.contains("qosClass"), "{nested}");
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_reported_with_its_key() {
+        for (text, expected) in [
+            ("listen: 1\n", "cpuwarden.yaml:1: listen: "),
+            ("listen: 1\n", "[::]:1"),
+            ("maxSeries: many\n", "cpuwarden.yaml:1: maxSeries: expected a whole number: many"),
+            ("cpuBudget: much\n", "cpuwarden.yaml:1: cpuBudget: expected a number: much"),
+        ] {
+            let error = file(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_in_quotes() {
+        let options = file("cpuBudget: \"0.05\"\nmaxSeries: 7\nreservedCpus: 1\n").unwrap();
+        assert_eq!((options.cpu_budget, options.max_series), (0.05, 7));
+        assert_eq!(options.reserved_cpus.as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_yaml_is_not_about_a_key() {
+        for text in ["a: [b\n", "listen: [\n", "a: b: c\n"] {
+            let error = file(text).unwrap_err().to_string();
+            assert!(error.contains("cpuwarden.yaml:") && !error.contains("unknown"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_said_to_be_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = |path: &Path| read_file(Some(path)).unwrap_err().to_string();
+        assert!(error(dir.path()).contains("is a directory; name a file"));
+        let noise = dir.path().join("noise");
+        std::fs::write(&noise, b"listen: \xff\n").unwrap();
+        assert!(error(&noise).contains("noise is not text (UTF-8)"));
+        assert!(error(&dir.path().join("none")).contains("correct the path"));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! help.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +21,10 @@ use super::modes::{BpfCountersMode, InjectEnvMode, NriMode, SchedTraceMode, UiMo
 use super::range::Within as _;
 use super::record_dir::RECORDING_SIZE;
 use super::sources::variable;
-use super::{ByteSize, HumanDuration, RecordDir};
+use super::{ByteSize, HumanDuration, ListenAddress, RecordDir};
+
+/// Maximum of `--cpu-budget`, cores.
+const MAX_CPU_BUDGET: f64 = 1024.0;
 
 /// Every option of `run` and `check-config`. The name of a field is that of the option:
 /// `sample_interval` is the flag `--sample-interval`, the variable `CPUWARDEN_SAMPLE_INTERVAL` and
@@ -30,9 +32,10 @@ use super::{ByteSize, HumanDuration, RecordDir};
 #[derive(Debug, Clone, PartialEq, Args, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(crate) struct Options {
-    /// Address and port of /metrics, /healthz and /readyz
-    #[arg(long, help_heading = "Server", value_name = "ADDR:PORT", default_value = "0.0.0.0:9753")]
-    pub(crate) listen: SocketAddr,
+    /// Address and port of the page (/), the JSON API, /metrics and the probes /healthz and /readyz.
+    /// [::] also accepts IPv4, and becomes 0.0.0.0 where the node has no IPv6
+    #[arg(long, help_heading = "Server", value_name = "ADDR:PORT", default_value = "[::]:9753")]
+    pub(crate) listen: ListenAddress,
     /// Amount of metrics per container
     #[arg(long, help_heading = "Server", value_name = "PRESET", default_value = "standard")]
     #[arg(value_parser = choice::parser::<Preset>())]
@@ -122,12 +125,13 @@ pub(crate) struct Options {
     pub(crate) reconcile_interval: Option<HumanDuration>,
     /// CPU that sampling may use, cores; above it the agent doubles the sample interval
     #[arg(long, help_heading = "Sampling", value_name = "CORES", default_value = "0.02")]
-    #[arg(within((Bound::Excluded(0.0), Bound::Unbounded)))]
+    #[arg(within(share(MAX_CPU_BUDGET)))]
     pub(crate) cpu_budget: f64,
     /// Maximum number of cgroup files that the agent keeps open: each costs 5 KiB of kernel memory
     /// in the agent's own cgroup, but opening a file for each read costs many times the CPU of
     /// reading an open one
     #[arg(long, help_heading = "Sampling", value_name = "N", default_value = "12288")]
+    #[arg(within(1_u64..))]
     pub(crate) max_open_files: u64,
     /// Read the CPU counters of all cgroups by one call of an eBPF program instead of from their
     /// files
@@ -141,6 +145,11 @@ pub(crate) struct Options {
     /// Trace waits by cause with an eBPF program on every context switch
     #[arg(long, help_heading = "Waits", value_name = "MODE", default_value = "auto")]
     pub(crate) sched_trace: SchedTraceMode,
+    /// Shown where waits are not traced because of --sched-trace=off: how to trace them. The chart
+    /// sets it to its value and command [default: none]
+    #[arg(long, help_heading = "Waits", value_name = "TEXT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sched_trace_hint: Option<String>,
     /// Share of the node's CPUs that the trace may use; above it, the trace samples in bursts or
     /// detaches
     #[arg(long, help_heading = "Waits", value_name = "SHARE", default_value = "0.01")]
@@ -215,6 +224,11 @@ pub(crate) struct Options {
     /// Watch this node's pods at the API server if every local source fails
     #[arg(long, help_heading = "Pods")]
     pub(crate) apiserver_fallback: bool,
+    /// Labels of pods to export on container_info, separated by commas, e.g. team,app.kubernetes.io/name:
+    /// each becomes a label such as label_team, at most 10 [default: none]
+    #[arg(long, help_heading = "Pods", value_name = "KEYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pod_labels: Option<String>,
     /// URL of the API server [default: from the pod's environment]
     #[arg(long, help_heading = "Pods", value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]

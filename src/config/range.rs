@@ -33,7 +33,11 @@ pub(super) fn parse_within<T>(text: &str, range: &impl RangeBounds<T>) -> Result
 where
     T: FromStr<Err: Display> + PartialOrd + Display,
 {
-    let value: T = text.parse().map_err(|error: T::Err| error.to_string())?;
+    let value: T = text.parse().map_err(|error: T::Err| match std::any::type_name::<T>() {
+        "usize" | "u64" => format!("{text:?} is not a whole number"),
+        "f64" => format!("{text:?} is not a number"),
+        _ => error.to_string(),
+    })?;
     if range.contains(&value) {
         Ok(value)
     } else {

@@ -23,6 +23,7 @@ impl Config {
             bpf_counters: given.bpf_counters,
             advice_after: given.advice_after,
             sched_trace: given.sched_trace,
+            sched_trace_hint: given.sched_trace_hint,
             sched_trace_budget: given.sched_trace_budget,
             log: given.log,
             log_format: given.log_format,

@@ -8,12 +8,14 @@ use creation::variables::InjectionRules;
 use endpoint::TlsFiles;
 use metrics::catalogue::Selection;
 use pod_sources::{ClientCertificate, KubeletConfig, PodConfig, PodService};
+use sampler::ExportedLabel;
 use tls_client::apiserver::ApiServerConfig;
 use watchdog::errors::chain;
 
 use super::families::selection;
 use super::injection;
 use super::pinning::PinningConfig;
+use super::pod_labels::exported;
 use super::record_dir::DEFAULT_RECORD_SIZE;
 use super::values::{check_each, check_values};
 use super::{ByteSize, HumanDuration, Options};
@@ -33,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) selection: Selection,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) pods: PodConfig,
+    /// Labels of pods on container_info.
+    pub(crate) pod_labels: Vec<ExportedLabel>,
     pub(crate) pinning: PinningConfig,
     /// `None` if no variables are injected or observed.
     pub(crate) injection: Option<InjectionRules>,
@@ -50,7 +54,8 @@ impl Config {
         let tls = tls_files(&options)?;
         check_values(&options)?;
         let record = recording(&mut options)?;
-        let pods = pod_config(&options)?;
+        let pod_labels = exported(options.pod_labels.as_deref())?;
+        let pods = pod_config(&options, &pod_labels)?;
         let pinning = PinningConfig::resolve(&options)?;
         let injection = injection::resolve(&options)?;
         let selection = selection(&options)?;
@@ -73,6 +78,7 @@ impl Config {
             selection,
             tls,
             pods,
+            pod_labels,
             pinning,
             injection,
             log,
@@ -104,13 +110,14 @@ fn tls_files(options: &Options) -> Result<Option<TlsFiles>, Failure> {
     }
 }
 
-fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
+fn pod_config(options: &Options, exported: &[ExportedLabel]) -> Result<PodConfig, Failure> {
     let defaults = PodConfig::default();
     let profiles = options
         .profiles
         .iter()
         .flat_map(|profile| profile.selector.match_labels.keys().map(String::as_str));
     let permissions = options.authorization.label_keys();
+    let exported = exported.iter().map(|label| &*label.key);
     let injected = options
         .inject_profiles
         .iter()
@@ -132,7 +139,12 @@ fn pod_config(options: &Options) -> Result<PodConfig, Failure> {
             .pods_api_other_socket
             .filter(|_| options.pods_api_socket.is_none()),
         pods_api_socket: options.pods_api_socket.clone().unwrap_or(defaults.pods_api_socket),
-        label_keys: profiles.chain(permissions).chain(injected).map(str::to_owned).collect(),
+        label_keys: profiles
+            .chain(permissions)
+            .chain(injected)
+            .chain(exported)
+            .map(str::to_owned)
+            .collect(),
         pod_list_limit: defaults.pod_list_limit,
         pod_resources_socket: options
             .pod_resources_socket
@@ -241,7 +253,9 @@ mod tests {
             ("podPollInterval", "0s", "1s to 1h"),
             ("maxSeries", "0", "at least 1"),
             ("recordSize", "1kB", "at least 1MiB"),
-            ("cpuBudget", "0.0", "above 0"),
+            ("cpuBudget", "0.0", "above 0, at most 1024"),
+            ("cpuBudget", "1024.5", "above 0, at most 1024"),
+            ("maxOpenFiles", "0", "at least 1"),
             ("schedTraceBudget", "-0.1", "above 0, at most 1"),
             ("schedTraceBudget", "1.5", "above 0, at most 1"),
             ("injectMemoryShare", "0.0", "above 0, at most 0.9"),
@@ -284,7 +298,7 @@ mod tests {
         let yaml = "authorization: {classes: {LSE: [{matchLabels: {tier: web}}]}}";
         let options =
             Options { pod_source: PodSource::None, ..serde_saphyr::from_str(yaml).unwrap() };
-        assert!(pod_config(&options).unwrap().label_keys.contains("tier"));
+        assert!(pod_config(&options, &[]).unwrap().label_keys.contains("tier"));
     }
 
     #[test]

@@ -73,9 +73,74 @@ pub(super) fn keys(text: &str) -> BTreeMap<String, usize> {
     keys.collect()
 }
 
+/// Beginning of each option's variable.
+const PREFIX: &str = "CPUWARDEN_";
+
+/// Variables of other programs of this workspace, and of its build and tests.
+const OTHER_VARIABLES: [&str; 6] = [
+    "CPUWARDEN_CONFIG",
+    "CPUWARDEN_AGENT_NAMESPACE",
+    "CPUWARDEN_REVISION",
+    "CPUWARDEN_BIN",
+    "CPUWARDEN_BLESS",
+    "CPUWARDEN_SCREENSHOTS",
+];
+
+/// A sentence for each variable of this process that looks like an option and is none.
+pub(crate) fn unknown_variables() -> Vec<String> {
+    let command = super::augment(clap::Command::new("run"));
+    let known: Vec<String> = command
+        .get_arguments()
+        .filter_map(|arg| arg.get_env()?.to_str().map(str::to_owned))
+        .collect();
+    let set = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut unknown: Vec<String> =
+        set.filter_map(|(name, value)| unknown_variable(&name, &value, &known)).collect();
+    unknown.sort_unstable();
+    unknown
+}
+
+fn unknown_variable(name: &str, value: &str, known: &[String]) -> Option<String> {
+    let is_known = known.iter().any(|one| one == name) || OTHER_VARIABLES.contains(&name);
+    if !name.starts_with(PREFIX) || is_known || is_service_link(name, value) {
+        return None;
+    }
+    // The prefix, which all of them have, makes no two of them alike.
+    let bare = |name: &'_ str| name.trim_start_matches(PREFIX).to_owned();
+    let options: Vec<String> = known.iter().map(|known| bare(known)).collect();
+    let hint = match console::nearest(&bare(name), options.iter().map(String::as_str)) {
+        Some(meant) => format!("did you mean {PREFIX}{meant}?"),
+        None => "remove it".to_owned(),
+    };
+    Some(format!("{name}: no option has this variable, so it is ignored; {hint}"))
+}
+
+/// Whether the kubelet sets this variable for a Service whose name begins with cpuwarden:
+/// `…_SERVICE_HOST`, `…_SERVICE_PORT`, `…_SERVICE_PORT_NAME`, `…_PORT` with a URL, and
+/// `…_PORT_9753_TCP` with its parts.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let of_port = name.rsplit_once("_PORT_").is_some_and(|(_, rest)| {
+        let mut parts = rest.split('_');
+        let port = parts.next().is_some_and(|port| port.parse::<u16>().is_ok());
+        port && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
+    });
+    // …_PORT_9753_TCP_PORT ends with another _PORT.
+    let of_part = name.strip_suffix("_PORT").is_some_and(|rest| {
+        ["_TCP", "_UDP", "_SCTP"].iter().any(|protocol| rest.ends_with(protocol))
+    });
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || name.ends_with("_PORT") && is_url
+        || of_port
+        || of_part
+}
+
 /// Environment variable of an option: `sample-interval` becomes `CPUWARDEN_SAMPLE_INTERVAL`.
 pub(super) fn variable(flag: &str) -> String {
-    format!("CPUWARDEN_{}", flag.replace('-', "_").to_uppercase())
+    format!("{PREFIX}{}", flag.replace('-', "_").to_uppercase())
 }
 
 /// Key of an option in the file: `sample-interval` becomes `sampleInterval`.
@@ -130,6 +195,40 @@ mod tests {
         for (text, located) in cases {
             assert_eq!(sources().located(text.to_owned()), located);
         }
+    }
+
+    #[test]
+    fn an_unknown_variable_is_named_with_the_one_that_is_meant() {
+        let known = ["CPUWARDEN_SAMPLE_INTERVAL", "CPUWARDEN_UI"].map(str::to_owned);
+        let of = |name: &str, value: &str| unknown_variable(name, value, &known);
+        assert_eq!(of("CPUWARDEN_SAMPLE_INTERVAL", "1s"), None);
+        assert_eq!(of("CPUWARDEN_CONFIG", "/c"), None);
+        assert_eq!(of("PATH", "/bin"), None);
+        assert_eq!(
+            of("CPUWARDEN_SAMPLE_INTERVALL", "1s").unwrap(),
+            "CPUWARDEN_SAMPLE_INTERVALL: no option has this variable, so it is ignored; did you mean \
+             CPUWARDEN_SAMPLE_INTERVAL?"
+        );
+        assert!(of("CPUWARDEN_PORT", "9753").unwrap().ends_with("remove it"));
+    }
+
+    #[test]
+    fn variables_of_a_service_are_not_meant_for_the_agent() {
+        for (name, value) in [
+            ("CPUWARDEN_SERVICE_HOST", "10.96.0.9"),
+            ("CPUWARDEN_SERVICE_PORT", "9753"),
+            ("CPUWARDEN_SERVICE_PORT_METRICS", "9753"),
+            ("CPUWARDEN_PORT", "tcp://10.96.0.9:9753"),
+            ("CPUWARDEN_PORT_9753_TCP", "tcp://10.96.0.9:9753"),
+            ("CPUWARDEN_PORT_9753_TCP_PROTO", "tcp"),
+            ("CPUWARDEN_PORT_9753_TCP_PORT", "9753"),
+            ("CPUWARDEN_PORT_9753_TCP_ADDR", "10.96.0.9"),
+            ("CPUWARDEN_WEB_SERVICE_HOST", "fd00::9"),
+            ("CPUWARDEN_WEB_PORT_53_UDP_ADDR", "fd00::9"),
+        ] {
+            assert_eq!(unknown_variable(name, value, &[]), None, "{name}");
+        }
+        assert!(unknown_variable("CPUWARDEN_SERVICE", "1", &[]).is_some());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use clap::{Args as _, Command};
+use console::nearest;
 use serde_json::Value;
 
 use super::Options;
@@ -12,7 +13,7 @@ use crate::exit::{self, Failure};
 
 /// Options that accept an empty text, which means none.
 const MAY_BE_EMPTY: &[&str] =
-    &["reservedCpus", "cpusetOwnerNamespaces", "metricsEnable", "metricsDisable"];
+    &["reservedCpus", "cpusetOwnerNamespaces", "metricsEnable", "metricsDisable", "podLabels"];
 /// Maximum length of a node name (RFC 1123).
 const NODE_NAME: usize = 253;
 
@@ -121,6 +122,7 @@ pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -
     let printed = error.without_snippet().to_string();
     let message = printed.split(" at line ").next().unwrap_or(&printed);
     let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
+    let message = &unknown_key(message).unwrap_or_else(|| in_words(message));
     let Some(line) = error.location().and_then(|place| usize::try_from(place.line()).ok()) else {
         return Failure::config(format!("{}: {message}; correct the file", path.display()));
     };
@@ -129,16 +131,50 @@ pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -
         .lines()
         .nth(line.saturating_sub(1))
         .and_then(|line| Some(line.split_once(':')?.1.trim()));
-    // The library names an invalid number only by its type; add the value.
-    let message =
-        match value.filter(|value| message.starts_with("invalid ") && !message.contains(value)) {
-            Some(value) => format!("{message}: {value}"),
-            None => message.to_owned(),
-        };
+    // The library does not repeat a value of another type.
+    let value = value.filter(|value| message.starts_with("expected ") && !message.contains(value));
+    let message = match value {
+        Some(value) => format!("{message}: {value}"),
+        None => message.to_owned(),
+    };
     match keys(text).into_iter().find(|(_, at)| *at == line) {
         Some((key, _)) if !message.starts_with(&key) && !message.starts_with("unknown field") => {
             Failure::config(format!("{place}: {key}: {message}; correct the file"))
         }
         _ => Failure::config(format!("{place}: {message}; correct the file")),
+    }
+}
+
+/// The message about a top-level key that does not exist, with the key that is probably meant; `None`
+/// for another message.
+fn unknown_key(message: &str) -> Option<String> {
+    let rest = message.strip_prefix("unknown field `")?;
+    let (key, known) = rest.split_once('`')?;
+    let known = known.split("expected one of ").nth(1)?;
+    let known: Vec<&str> = known.split(", ").map(|key| key.trim_matches('`')).collect();
+    // Objects in the file have few fields: the message lists them.
+    if !known.contains(&"sampleInterval") {
+        return None;
+    }
+    let hint = match nearest(&key.replace(['-', '_'], ""), known) {
+        _ if key == "config" => {
+            "the file has the keys of the chart's `config` at its top level".to_owned()
+        }
+        Some(key) => format!("did you mean `{key}`?"),
+        None => "cpuwarden run --help lists the flags, and each is a key in camelCase".to_owned(),
+    };
+    Some(format!("unknown field `{key}`; {hint}"))
+}
+
+/// The library's message with words for its types.
+fn in_words(message: &str) -> String {
+    let Some(kind) = message.strip_prefix("invalid ") else { return message.to_owned() };
+    match kind.split(' ').next().unwrap_or_default().trim_end_matches(':') {
+        "u64" | "u32" | "u16" | "usize" | "u8" | "i64" | "i32" => {
+            "expected a whole number".to_owned()
+        }
+        "f64" | "f32" | "floating" => "expected a number".to_owned(),
+        "bool" | "boolean" => "expected true or false".to_owned(),
+        _ => message.to_owned(),
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn top(args: TopArgs, is_once: bool) -> Result<(), Failure> {
              set --address, or run as root"
         )));
     }
-    args.run.within(|config| {
+    args.run.0.within(|config| {
         logging::install(&LogFilter::errors(), config.options.log_format);
         run::runtime()?.block_on(measure(config, is_once))
     })

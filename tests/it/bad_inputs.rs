@@ -16,17 +16,20 @@ const NO_HIERARCHY: i32 = 72;
 
 /// Cases: flag, value, exit code, and a word of the message.
 const CASES: &[(&str, &str, i32, &str)] = &[
-    ("listen", "here", BAD, "socket address"),
-    ("listen", "127.0.0.1", BAD, "socket address"),
-    ("listen", "127.0.0.1:99999", BAD, "socket address"),
-    ("listen", "$(POD_IP):9753", BAD, "socket address"),
+    ("listen", "here", BAD, "not an IP address with a port"),
+    ("listen", "127.0.0.1", BAD, "[::]:9753"),
+    ("listen", "127.0.0.1:99999", BAD, "[::]:9753"),
+    ("listen", "$(POD_IP):9753", BAD, "not an IP address with a port"),
+    ("listen", ":9000", BAD, "0.0.0.0:9000"),
+    ("listen", "9000", BAD, "[::]:9000"),
+    ("listen", "localhost:9000", BAD, "names are not accepted"),
     ("metrics", "tiny", BAD, "standard"),
     ("metrics-enable", "container_thread", BAD, "container_threads"),
     ("metrics-enable", "$(FAMILIES)", BAD, "FAMILIES"),
     ("metrics-disable", "everything", BAD, "reference metrics"),
     ("max-series", "0", BAD, "at least 1"),
     ("max-series", "-1", BAD, "-1"),
-    ("max-series", "many", BAD, "many"),
+    ("max-series", "many", BAD, "a whole number"),
     ("ui", "perhaps", BAD, "off, on"),
     ("cadvisor-metrics", "perhaps", BAD, "perhaps"),
     ("metrics-auth", "true", BAD, "clear text"),
@@ -61,7 +64,12 @@ const CASES: &[(&str, &str, i32, &str)] = &[
     ("reconcile-interval", "0s", BAD, "--sample-interval"),
     ("cpu-budget", "0", BAD, "above 0"),
     ("cpu-budget", "-1", BAD, "above 0"),
-    ("cpu-budget", "much", BAD, "much"),
+    ("cpu-budget", "much", BAD, "a number"),
+    ("cpu-budget", "1e300", BAD, "at most 1024"),
+    ("max-open-files", "0", BAD, "at least 1"),
+    ("pod-labels", "te am", BAD, "is not the key of a label"),
+    ("record", "/tmp/none,1KB", BAD, "at least 1MiB"),
+    ("record-size", "1KB", BAD, "at least 1MiB"),
     ("max-open-files", "-5", BAD, "-5"),
     ("max-open-files", "all", BAD, "all"),
     ("advice-after", "9s", BAD, "10s"),
@@ -229,6 +237,176 @@ fn help_is_that_of_the_subcommand() {
 }
 
 #[test]
+fn without_a_command_the_first_ones_are_named() {
+    assert_refused(&mut Command::new(binary()), BAD, &["no command; try demo, run, top"]);
+}
+
+#[test]
+fn a_mistyped_name_is_answered_with_the_one_that_is_meant() {
+    for (args, meant) in [
+        (&["runn"][..], "did you mean run?"),
+        (&["run", "--sample-intervall=1s"], "did you mean --sample-interval?"),
+        (&["run", "--sched-trace=of"], "did you mean off?"),
+        (&["advise", "--namespce=shop"], "did you mean --namespace?"),
+        (&["doctor", "--kubelet-ulr=x"], "did you mean --kubelet-url?"),
+    ] {
+        assert_refused(Command::new(binary()).args(args), BAD, &[meant]);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_meant_is_said_to_be_what_it_is() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("c.yaml");
+    let cases: [(&[u8], &str); 6] = [
+        (
+            b"sampleIntervall: 1s\n",
+            ":1: unknown field `sampleIntervall`; did you mean `sampleInterval`?",
+        ),
+        (b"config: {log: info}\n", "at its top level"),
+        (b"log: info\nlisten: 1\n", ":2: listen: \"1\" is not an IP address with a port"),
+        (b"maxSeries: many\n", ":1: maxSeries: expected a whole number: many"),
+        (b"log: info\xff\n", "is not text"),
+        (b"nodeName: 123\npodSource: kubelet\n", ":1: nodeName: \"123\" cannot be a name"),
+    ];
+    for (text, words) in cases {
+        fs::write(&file, text).unwrap();
+        let config = format!("--config={}", file.display());
+        let args = ["check-config", "--sched-trace=off", &config];
+        assert_refused(Command::new(binary()).args(args), BAD, &[words]);
+    }
+    fs::write(&file, "a: [b\n").unwrap();
+    let (code, text) = outcome(
+        Command::new(binary()).arg("check-config").arg(format!("--config={}", file.display())),
+    );
+    assert!(code == BAD && text.contains("c.yaml:") && !text.contains("unknown field"), "{text}");
+    let folder = format!("--config={}", directory.path().display());
+    assert_refused(
+        Command::new(binary()).args(["run", &folder]),
+        BAD,
+        &["is a directory; name a file"],
+    );
+}
+
+#[test]
+fn an_unknown_variable_is_reported_and_those_of_services_are_not() {
+    let mut command = command("check-config", "");
+    for (name, value) in [
+        ("CPUWARDEN_SERVICE_HOST", "10.96.0.9"),
+        ("CPUWARDEN_PORT", "tcp://10.96.0.9:9753"),
+        ("CPUWARDEN_PORT_9753_TCP_ADDR", "10.96.0.9"),
+    ] {
+        command.env(name, value);
+    }
+    let (code, text) = outcome(&mut command);
+    assert!(code == 0 && text.is_empty(), "{text}");
+    let (code, text) = outcome(command.env("CPUWARDEN_SAMPLE_INTERVALL", "1s"));
+    let expected = "cpuwarden: CPUWARDEN_SAMPLE_INTERVALL: no option has this variable, so it is ignored; did you mean \
+                    CPUWARDEN_SAMPLE_INTERVAL?\n";
+    assert_eq!((code, &*text), (0, expected));
+}
+
+#[test]
+fn a_state_directory_that_keeps_no_files_is_rejected_where_it_is_needed() {
+    let place = "--state-dir: /proc/cpuwarden: procfs keeps no files";
+    for option in ["--pinning=enforce", "--best-effort=enforce", "--burst=enforce"] {
+        let mut command = command("check-config", "state-dir");
+        assert_refused(command.args(["--state-dir=/proc/cpuwarden", option]), BAD, &[place]);
+    }
+    let mut command = command("check-config", "state-dir");
+    assert_eq!(outcome(command.arg("--state-dir=/proc/cpuwarden")).0, 0, "nothing is written");
+}
+
+#[test]
+fn a_drain_of_nothing_leaves_nothing() {
+    let directory = TempDir::new().unwrap();
+    let state = directory.path().join("state");
+    let mut command = command("drain", "state-dir");
+    let (code, text) = outcome(command.arg(format!("--state-dir={}", state.display())));
+    assert!(code == 0 && !state.exists(), "{text}");
+}
+
+#[test]
+fn a_recording_that_is_none_is_said_to_be_what_it_is() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (file, fifo, empty) = (path("file"), path("fifo"), path("empty"));
+    fs::write(&file, "notes").unwrap();
+    fs::create_dir(&empty).unwrap();
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for (path, words) in [
+        ("/nosuch", "No such file or directory (os error 2); correct the path"),
+        (&*file, "is not a recording of cpuwarden"),
+        (&*fifo, "is not a regular file"),
+        (&*empty, "contains no recording"),
+    ] {
+        assert_refused(
+            Command::new(binary()).args(["replay", "--once", path]),
+            BAD,
+            &[path, words],
+        );
+    }
+    for (path, words) in [
+        (&*format!("{file},2MiB"), "name a directory"),
+        (&*fifo, "name a directory"),
+        ("/proc/nosuch/recording", "correct the path"),
+        ("/tmp/none,1KB", "at least 1MiB"),
+    ] {
+        assert_refused(command("record", "").arg(path), BAD, &[words]);
+    }
+    assert_refused(command("record", "").args(["--size=1KB", &empty]), BAD, &["at least 1MiB"]);
+}
+
+/// 450 lines would hide the few options of the command itself.
+#[test]
+fn help_of_a_command_shows_its_own_options() {
+    for (subcommand, own) in [
+        ("top", "--address"),
+        ("record", "--size"),
+        ("doctor", "--json"),
+        ("topology", "--json"),
+        ("pins", "--json"),
+        ("drain", "--every-pod"),
+    ] {
+        let output = Command::new(binary()).args([subcommand, "--help"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            text.contains(own) && text.contains("cpuwarden run --help"),
+            "{subcommand}: {text}"
+        );
+        assert!(
+            text.lines().count() < 60 && !text.contains("--kubelet-url"),
+            "{subcommand}: {text}"
+        );
+        // They still hold.
+        assert_refused(
+            Command::new(binary()).args([subcommand, "--kubelet-url"]),
+            BAD,
+            &["--kubelet-url"],
+        );
+    }
+    let output = Command::new(binary()).args(["run", "--help"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("--kubelet-url"));
+}
+
+#[test]
+fn the_plugin_names_itself_and_its_own_help() {
+    let directory = TempDir::new().unwrap();
+    let plugin = directory.path().join("kubectl-cpuwarden");
+    std::os::unix::fs::symlink(binary(), &plugin).unwrap();
+    for (args, words) in [
+        (&["advise"][..], "; see kubectl cpuwarden advise --help"),
+        (&["advice", "web"], "; did you mean advise?; see kubectl cpuwarden --help"),
+        (&[], "no command; try top, advise; see kubectl cpuwarden --help"),
+        (&["top", "web", "--kubectl=/nosuch/kubectl"], "/nosuch/kubectl"),
+    ] {
+        let (code, text) = outcome(Command::new(&plugin).args(args));
+        let is_one = text.lines().count() == 1 && text.starts_with("kubectl cpuwarden: ");
+        assert!(code == BAD && is_one && text.contains(words), "{args:?}: {text}");
+    }
+}
+
+#[test]
 fn options_of_other_commands_are_checked_too() {
     for (args, word) in [
         (&["demo", "--duration=0s"][..], "at least 1s"),
@@ -346,6 +524,14 @@ fn pod_sources_without_their_settings_are_rejected() {
         (
             &["--pod-source=kubelet", "--kubelet-url=https://a/b"],
             &["--kubelet-url", "https://host:port"],
+        ),
+        (
+            &["--pod-source=kubelet", "--kubelet-url=https://127.0.0.1:99999"],
+            &["--kubelet-url", "https://host:port"],
+        ),
+        (
+            &["--pod-source=kubelet", "--kubelet-readonly-url=http://127.0.0.1:10255"],
+            &["--kubelet-readonly-url", "is not used with --pod-source=kubelet"],
         ),
         (&["--pod-source=kubelet", "--kubelet-ca-file=/nosuch"], &["--kubelet-ca-file", "/nosuch"]),
         (&["--pod-source=none", "--events"], &["--events", "--apiserver-url"]),

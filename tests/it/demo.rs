@@ -76,9 +76,9 @@ fn a_demo_with_its_port_in_use_selects_another_one() {
         .output()
         .unwrap();
     let page = page(&output);
-    let line = page.lines().find(|line| line.starts_with("metrics: ")).unwrap();
+    let line = page.lines().find(|line| line.starts_with("page: http://")).unwrap();
     assert!(line.ends_with(&format!("({address} is in use)")), "{page}");
-    assert!(!line.contains(&format!("http://{address}/")), "{page}");
+    assert!(!line.contains(&format!("http://{address}/")) && line.contains("/metrics"), "{page}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_client::DEFAULT_ADDRESS;
 use clap::{Args, ValueEnum};
-use console::HumanDuration;
+use console::{HumanDuration, listen_address};
 
 /// Time of the single table, if standard output is not a terminal and no duration is given.
 const ONE_TABLE_AFTER: Duration = Duration::from_secs(10);
@@ -25,8 +25,8 @@ pub struct DemoArgs {
     /// Output format of the single table
     #[arg(short, long, value_enum, default_value_t, requires = "once")]
     pub output: DemoOutput,
-    /// Address and port of /metrics; if the port is in use, the demo selects another one
-    #[arg(long, value_name = "ADDR:PORT", default_value_t = DEFAULT_ADDRESS)]
+    /// Address and port of the page and of /metrics; if the port is in use, the demo selects another one
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = DEFAULT_ADDRESS, value_parser = listen_address)]
     pub listen: SocketAddr,
 }
 

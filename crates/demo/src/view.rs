@@ -29,7 +29,8 @@ pub(crate) fn words(width: usize) -> String {
 /// Output of the demo.
 pub struct DemoView {
     stage: String,
-    metrics: String,
+    /// Where the page is.
+    page: String,
     /// Command that shows the advice.
     advise: String,
     pods: Pods,
@@ -43,8 +44,8 @@ impl DemoView {
         if actual != DEFAULT_ADDRESS {
             advise += &format!(" --address {actual}");
         }
-        let metrics = format!("metrics: {}", args.url(actual, "/metrics"));
-        Self { stage: stage.headline(), metrics, advise, pods }
+        let page = format!("page: {}", args.url(actual, "/, metrics: /metrics"));
+        Self { stage: stage.headline(), page, advise, pods }
     }
 
     /// Problems with the names of the pods.
@@ -61,10 +62,10 @@ impl DemoView {
     ) -> impl FnMut() -> Vec<Update> + Send + 'static {
         let began = Instant::now();
         move || {
-            let Self { stage, metrics, advise, .. } = &self;
+            let Self { stage, page, advise, .. } = &self;
             let mut notes = vec![
                 stage.clone(),
-                format!("{metrics}; try next, in another terminal: {advise}"),
+                format!("{page}; try next, in another terminal: {advise}"),
                 "Ctrl-C or q ends the demo and removes its cgroups and processes".to_owned(),
             ];
             notes.extend(self.errors());
@@ -79,7 +80,7 @@ impl DemoView {
     /// # Errors
     /// The table has no JSON form.
     pub fn print(&self, table: &DemoTable, output: DemoOutput) -> Result<(), Failure> {
-        let Self { stage, metrics, advise, .. } = self;
+        let Self { stage, page, advise, .. } = self;
         let text = match output {
             DemoOutput::Json => {
                 let errors = self.errors();
@@ -96,7 +97,7 @@ impl DemoView {
             DemoOutput::Table => {
                 let width = columns().min(WIDEST);
                 let next = format!("next, while the demo runs in a terminal: {advise}");
-                let mut head = vec![stage.clone(), metrics.clone(), next];
+                let mut head = vec![stage.clone(), page.clone(), next];
                 head.extend(self.errors());
                 head.extend(slowed::missing(table.frame()));
                 let head = head.iter().map(|line| table::wrap(line, width));

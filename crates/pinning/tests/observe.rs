@@ -396,6 +396,7 @@ impl Users {
             cpu_budget_cores: f64::MAX,
             reconcile_interval: Duration::MAX,
             descriptors: DescriptorBudget::from_limit(4096),
+            pod_labels: Vec::new(),
         };
         let now = Instant::now();
         let mut paths = PathIndex::new(mount, Some(Arc::clone(&tree)));

@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::Args;
-use console::{Failure, Moment, output, stderr};
+use console::{Failure, HumanDuration, Moment, listen_address, output, stderr};
 use timeline::recording::{self, Recording};
 use top::{App, Look, Playback, Signals, Source as _, show};
 
@@ -34,7 +34,8 @@ pub struct ReplayArgs {
     /// Also serve the page and the JSON API on the recording at this address: the ten minutes
     /// before the time, and each second after it when it is due. Only these if standard output is
     /// not a terminal
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["once", "output"])]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
+    #[arg(conflicts_with_all = ["once", "output"])]
     pub listen: Option<SocketAddr>,
     /// Print one second, and exit
     #[arg(long)]

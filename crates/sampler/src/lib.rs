@@ -29,5 +29,6 @@ mod wake;
 
 pub use budget::DescriptorBudget;
 pub use bulk::{BulkCounters, BulkSource};
+pub use naming::ExportedLabel;
 pub use sampler::{Sampler, SamplerConfig};
 pub use thread::{TickReport, spawn};

@@ -207,6 +207,7 @@ fn known(pod: &Pod, container: &Container, key: &ContainerKey) -> KnownContainer
         best_effort: is_best_effort(Some(pod), key),
         cgroup_driver: key.driver.as_str(),
         workload: workload(pod),
+        pod_labels: Box::default(),
         claims_cpus: container.claimed_cpus.is_some(),
     };
     let resources = container.resources;
@@ -245,6 +246,24 @@ fn spec(pod: &Pod, container: &Container) -> SpecRow {
 fn is_best_effort(pod: Option<&Pod>, key: &ContainerKey) -> bool {
     let known = pod.filter(|pod| pod.qos_class.is_some());
     known.map_or(key.qos == QosClass::BestEffort, Pod::is_best_effort)
+}
+
+/// A label of pods that container_info has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportedLabel {
+    /// Key of the pod's label.
+    pub key: Box<str>,
+    /// Name of the metric's label.
+    pub name: Box<str>,
+}
+
+/// The exported labels that the pod has, escaped.
+pub(crate) fn pod_labels(index: &PodIndex, uid: &str, exported: &[ExportedLabel]) -> Box<str> {
+    let Some(pod) = index.pod(uid).filter(|_| !exported.is_empty()) else { return Box::default() };
+    let present = exported.iter().filter_map(|label| Some((&*label.name, pod.label(&label.key)?)));
+    let mut text = String::new();
+    labels::append(&mut text, present);
+    text.into_boxed_str()
 }
 
 /// The workload of a pod. A static pod belongs to its node, which is none.

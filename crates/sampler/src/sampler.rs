@@ -25,6 +25,7 @@ use snapshot::{NodeSnapshot, NodeWaits, Published};
 
 use crate::budget::DescriptorBudget;
 use crate::bulk::BulkSource;
+use crate::naming::ExportedLabel;
 use crate::publish::SnapshotPublisher;
 use crate::tree::SampledTree;
 use crate::wake::{Wake, Wakeup};
@@ -54,6 +55,8 @@ pub struct SamplerConfig {
     pub reconcile_interval: Duration,
     /// Descriptors that may be kept.
     pub descriptors: DescriptorBudget,
+    /// Labels of pods in the identities of their containers. The pods must have them.
+    pub pod_labels: Vec<ExportedLabel>,
 }
 
 /// State of the sampler. It lives on one thread; consumers read what it [`Published`].
@@ -104,7 +107,7 @@ impl Sampler {
             reader: ReadState::new(&config.proc_root),
             ledger: Ledger::default(),
             node: NodeState::new(&config, &tree.hierarchy),
-            names: NameLookup::new(names, config.proc_root),
+            names: NameLookup::new(names, config.proc_root, config.pod_labels),
             publisher: SnapshotPublisher::default(),
             tree,
         })

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use kubepods::model::{Container, ContainerState, Pod};
 use kubepods::{PodIndex, PodNames};
-use sampler::{Sampler, SamplerConfig};
+use sampler::{ExportedLabel, Sampler, SamplerConfig};
 use tempfile::TempDir;
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
@@ -81,6 +81,16 @@ impl Node {
         let names = Names::default();
         let sampler = Sampler::new(config, Box::new(names.clone())).unwrap();
         let mut node = Self { root, sampler, names, now: Instant::now() };
+        node.ticks(1);
+        node
+    }
+
+    /// A node whose containers carry these labels of their pods.
+    fn with_labels(pod_labels: Vec<ExportedLabel>) -> Self {
+        let mut node = Self::new();
+        let kubepods = vec!["kubepods".to_owned()];
+        let config = SamplerConfig { kubepods, pod_labels, ..support::config(node.root.path()) };
+        node.sampler = Sampler::new(config, Box::new(node.names.clone())).unwrap();
         node.ticks(1);
         node
     }
@@ -198,6 +208,38 @@ fn restarted(name: &str, number: u32, last: u32) -> Container {
 
 fn no_image(name: &str) -> Container {
     Container { name: name.into(), state: ContainerState::Waiting, ..Container::default() }
+}
+
+#[test]
+fn chosen_labels_of_the_pod_are_in_the_identity_and_follow_a_change() {
+    let exported = |key: &str, name: &str| ExportedLabel { key: key.into(), name: name.into() };
+    let mut node = Node::with_labels(vec![
+        exported("team", "label_team"),
+        exported("tier", "label_tier"),
+        exported("none", "label_none"),
+    ]);
+    node.start(1);
+    let list = |node: &Node, team: &str| {
+        let labels = [("other", "x"), ("team", team), ("tier", "web")];
+        let pod = Pod {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: UID.into(),
+            labels: labels.map(|(key, value)| (key.into(), value.into())).into(),
+            containers: vec![running("app", 1)],
+            ..Pod::default()
+        };
+        node.answer(vec![Arc::new(pod)]);
+    };
+    let shown = |node: &mut Node| {
+        node.ticks(2);
+        let snapshot = node.sampler.published().latest();
+        snapshot.containers[0].identity.pod_labels.to_string()
+    };
+    list(&node, "pay");
+    assert_eq!(shown(&mut node), r#"label_team="pay",label_tier="web""#);
+    list(&node, "shop \"b\"");
+    assert_eq!(shown(&mut node), r#"label_team="shop \"b\"",label_tier="web""#);
 }
 
 #[test]

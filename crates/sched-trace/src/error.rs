@@ -76,7 +76,9 @@ impl StartError {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NoBtf(_) => "use a kernel with CONFIG_DEBUG_INFO_BTF, and mount the host's /sys",
-            Self::NotPermitted(_) => "add the capabilities BPF and PERFMON, and run as root",
+            Self::NotPermitted(_) => {
+                "add the capabilities BPF and PERFMON, and run as root; a seccomp profile must allow bpf and perf_event_open"
+            }
             Self::LockedDown(_) => "boot without lockdown=confidentiality",
             Self::NoThrottleFields
             | Self::VerifierRejected { .. }

@@ -69,6 +69,8 @@ pub struct ContainerIdentity {
     /// The workload that the pod belongs to; `None` if the pod has none, or its source does not
     /// report it.
     pub workload: Option<Owner>,
+    /// The chosen labels of the pod, as `label_team="…",…`, escaped like [`Self::labels`].
+    pub pod_labels: Box<str>,
     /// Whether the container runtime reports CPUs of a claim (dynamic resource allocation).
     pub claims_cpus: bool,
 }

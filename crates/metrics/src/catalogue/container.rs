@@ -17,17 +17,22 @@ const WITHOUT_TRACE: &str = "if no trace runs";
 pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     gauge(
         "cpuwarden_container_info",
-        &["uid", "container_id", "image", "qos_class", "cpu_qos", "cgroup_driver"],
-        "Always 1 while a cgroup of the container exists. uid is the pod's; names come from the kubelet, the driver \
-         from the cgroup path.",
+        &["uid", "container_id", "image", "qos_class", "cpu_qos", "cgroup_driver", "workload"],
+        "Always 1 while a cgroup of the container exists. uid is the pod's, workload the name of its controller (a pod \
+         without one has no such label); names come from the kubelet, the driver from the cgroup path. Labels of the \
+         pod that --pod-labels names follow, as label_*.",
     )
     .from(Preset::Standard)
     .read(|row, out| {
         if row.live {
             let who = &*row.identity;
-            let labels: [&str; 6] =
-                [&who.uid, &who.container_id, &who.image, &who.qos_class, &who.cpu_qos, who.cgroup_driver];
-            out.with(labels.map(Label::Identity)).count(Some(1));
+            let [uid, id, image, class, cpu_qos, driver] =
+                [&*who.uid, &who.container_id, &who.image, &who.qos_class, &who.cpu_qos, who.cgroup_driver]
+                    .map(Label::Identity);
+            let workload = who.workload.as_ref();
+            let workload = workload.map_or(Label::Absent, |owner| Label::Identity(&owner.name));
+            let sample = out.with([uid, id, image, class, cpu_qos, driver, workload]);
+            sample.and(&who.pod_labels).count(Some(1));
         }
     }),
     counter(

@@ -99,6 +99,8 @@ impl Bound for &BoundText {
 pub(crate) struct Sample<'s, 'a, const N: usize> {
     samples: &'s mut Samples<'a>,
     labels: [Label<'s>; N],
+    /// Further labels of the row's identity, escaped, without braces.
+    more: &'s str,
 }
 
 impl<'a> Samples<'a> {
@@ -149,7 +151,7 @@ impl<'a> Samples<'a> {
         L: Into<Label<'s>>,
     {
         debug_assert_eq!(N, self.descriptor.labels.len(), "labels of {}", self.descriptor.name);
-        Sample { samples: self, labels: labels.map(Into::into) }
+        Sample { samples: self, labels: labels.map(Into::into), more: "" }
     }
 
     /// Writes an exact integer.
@@ -214,16 +216,16 @@ impl<'a> Samples<'a> {
         self.page.extend_from_slice(b"+Inf\"} ");
         number::integer(self.page, count);
         self.end_line();
-        self.start_line("_sum", &[]);
+        self.start_line("_sum", &[], "");
         number::float(self.page, sum);
         self.end_line();
-        self.start_line("_count", &[]);
+        self.start_line("_count", &[], "");
         number::integer(self.page, count);
         self.end_line();
     }
 
     fn unlabeled(&mut self) -> Sample<'_, 'a, 0> {
-        Sample { samples: self, labels: [] }
+        Sample { samples: self, labels: [], more: "" }
     }
 
     fn name(&mut self, suffix: &str) {
@@ -231,7 +233,7 @@ impl<'a> Samples<'a> {
         self.page.extend_from_slice(suffix.as_bytes());
     }
 
-    fn start_line(&mut self, suffix: &str, labels: &[Label<'_>]) {
+    fn start_line(&mut self, suffix: &str, labels: &[Label<'_>], more: &str) {
         self.name(suffix);
         let mut separator = b'{';
         if !self.row_labels.is_empty() {
@@ -246,6 +248,11 @@ impl<'a> Samples<'a> {
             self.page.push(separator);
             separator = b',';
             self.label(name, *value);
+        }
+        if !more.is_empty() {
+            self.page.push(separator);
+            separator = b',';
+            self.page.extend_from_slice(more.as_bytes());
         }
         self.page.extend_from_slice(if separator == b',' { b"} " } else { b" " });
     }
@@ -330,7 +337,12 @@ impl Value for f64 {
     }
 }
 
-impl<const N: usize> Sample<'_, '_, N> {
+impl<'s, const N: usize> Sample<'s, '_, N> {
+    /// Adds labels of the row's identity, escaped and without braces.
+    pub(crate) fn and(self, more: &'s str) -> Self {
+        Self { more, ..self }
+    }
+
     /// Writes an exact integer.
     pub(crate) fn count(self, value: Option<u64>) {
         self.write(value, number::integer);
@@ -353,7 +365,7 @@ impl<const N: usize> Sample<'_, '_, N> {
             return self.samples.value(value.bits());
         }
         let Some(value) = value else { return };
-        self.samples.start_line("", &self.labels);
+        self.samples.start_line("", &self.labels, self.more);
         write(self.samples.page, value);
         self.samples.end_line();
     }

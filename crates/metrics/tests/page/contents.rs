@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kubepods::model::Owner;
 use metrics::catalogue::{self, MetricKind, Scope};
 use metrics::{AgentMetrics, Build, Exposition, Format};
 use proptest::prelude::*;
@@ -213,6 +214,38 @@ fn any_row() -> impl Strategy<Value = ContainerRow> {
                 }
             },
         )
+}
+
+#[test]
+fn info_names_the_workload_and_the_chosen_labels_of_the_pod() {
+    let mut snapshot = snapshots::maximal();
+    let info = |snapshot: &NodeSnapshot, format| {
+        let page =
+            read(Exposition::new(NO_CAP).render(snapshot, &snapshots::agent(), format), format);
+        let family = page.iter().find(|family| family.name == "cpuwarden_container_info").unwrap();
+        family.samples[0].clone()
+    };
+    let none = ContainerIdentity { workload: None, ..(*snapshot.containers[0].identity).clone() };
+    snapshot.containers[0].identity = Arc::new(none);
+    for format in FORMATS {
+        assert_eq!(info(&snapshot, format).label("workload"), None, "a pod of no workload");
+    }
+    let owner = Owner { kind: "Deployment".into(), name: "cart".into() };
+    let labels = [("label_team", "shop \"a\""), ("label_app_kubernetes_io_name", "cart")];
+    let row = &mut snapshot.containers[0];
+    row.identity = Arc::new(ContainerIdentity {
+        workload: Some(owner),
+        pod_labels: labels::pairs(&labels),
+        ..(*row.identity).clone()
+    });
+    for format in FORMATS {
+        let info = info(&snapshot, format);
+        for (name, value) in
+            labels.iter().chain(&[("workload", "cart"), ("cgroup_driver", "systemd")])
+        {
+            assert_eq!(info.label(name), Some(*value), "{name}");
+        }
+    }
 }
 
 proptest! {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use kubepods::model::Owner;
 use metrics::{AdviceRow, AgentMetrics, Build, SlowedBecause, SlowedBy, SlowedRow};
 use snapshot::{
     Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
@@ -190,7 +191,8 @@ pub(crate) fn identity(namespace: &str, pod: &str, container: &str) -> Arc<Conta
         cpu_qos: String::new(),
         best_effort: false,
         cgroup_driver: "systemd",
-        workload: None,
+        workload: Some(Owner { kind: "Deployment".into(), name: "checkout".into() }),
+        pod_labels: Box::default(),
         claims_cpus: false,
     })
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use kubepods::{PodIndex, PodNames};
 
 use crate::cgroup::{CgroupId, ContainerKey};
+use crate::naming::ExportedLabel;
 use crate::series::SeriesId;
 use crate::timing::Timing;
 
@@ -66,6 +67,8 @@ pub(super) struct ExitedUnnamed {
 /// The source of names and its answers.
 pub(super) struct NameLookup {
     pub(super) source: Box<dyn PodNames>,
+    /// Labels of pods in the identities of their containers.
+    pub(super) exported: Vec<ExportedLabel>,
     /// `/proc` of the node, which shows the sandboxes of runtimes.
     pub(super) proc_root: PathBuf,
     /// Pods as of the last tick.
@@ -78,9 +81,14 @@ pub(super) struct NameLookup {
 }
 
 impl NameLookup {
-    pub(super) fn new(source: Box<dyn PodNames>, proc_root: PathBuf) -> Self {
+    pub(super) fn new(
+        source: Box<dyn PodNames>,
+        proc_root: PathBuf,
+        exported: Vec<ExportedLabel>,
+    ) -> Self {
         Self {
             source,
+            exported,
             proc_root,
             index: Arc::default(),
             lookups: Lookups::default(),

@@ -69,6 +69,11 @@ impl Surroundings for InTree<'_> {
 }
 
 impl NameLookup {
+    /// The exported labels of a pod, escaped.
+    fn pod_labels(&self, uid: &str) -> Box<str> {
+        naming::pod_labels(&self.index, uid, &self.exported)
+    }
+
     /// Records that the name of a container is pending, and when its next lookup is due.
     fn plan_lookup(&mut self, cgroup: &SampledCgroup, may_answer: bool, timing: &Timing) {
         if !matches!(cgroup.kind, SampledKind::Container(_)) {
@@ -97,9 +102,10 @@ impl NameLookup {
         timing: &Timing,
     ) -> bool {
         let mut has_shown = false;
-        let Self { exited, source, index, .. } = self;
+        let Self { exited, source, index, exported, .. } = self;
         exited.retain_mut(|gone| {
-            if let Some(known) = naming::listed(index, &gone.key) {
+            if let Some(mut known) = naming::listed(index, &gone.key) {
+                known.identity.pod_labels = naming::pod_labels(index, &gone.key.uid, exported);
                 let series = containers.rename(gone.series, known.identity, gone.pod, true);
                 containers.detach(series);
                 source.withdraw(&gone.key.id);
@@ -252,10 +258,12 @@ impl Sampler {
     }
 
     fn name_known(&mut self, id: CgroupId, known: &KnownContainer) {
+        let mut identity = known.identity.clone();
         if let SampledKind::Container(key) = &self.tree.cgroups[id].kind {
             self.names.source.withdraw(&key.id);
+            identity.pod_labels = self.names.pod_labels(&key.uid);
         }
-        let series = self.assign(id, known.identity.clone(), true, Naming::Named);
+        let series = self.assign(id, identity, true, Naming::Named);
         self.ledger.describe(series, known);
     }
 
@@ -266,7 +274,8 @@ impl Sampler {
             return;
         };
         let identity = &self.ledger.containers.get(series).row().identity;
-        if let Some(known) = naming::refreshed(&self.names.index, key, identity) {
+        if let Some(mut known) = naming::refreshed(&self.names.index, key, identity) {
+            known.identity.pod_labels = self.names.pod_labels(&key.uid);
             self.ledger.containers.describe(series, known.identity.clone(), true);
             self.ledger.describe(series, &known);
         }

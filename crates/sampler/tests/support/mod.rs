@@ -25,6 +25,7 @@ pub(crate) fn config(root: &Path) -> SamplerConfig {
         cpu_budget_cores: f64::MAX,
         reconcile_interval: Duration::from_secs(1_000_000),
         descriptors: DescriptorBudget::from_limit(4096),
+        pod_labels: Vec::new(),
     }
 }
 
