@@ -111,6 +111,8 @@ fn an_ipv6_address_is_listened_at_with_or_without_brackets() {
         .unwrap()
     };
     assert_eq!(["::", "[::1]", "0.0.0.0"].map(listen), ["[::]:9753", "[::1]:9753", "0.0.0.0:9753"]);
+    let default = variable(&container(&render(&[])), "CPUWARDEN_LISTEN");
+    assert_eq!(default.as_deref(), Some("[::]:9753"), "IPv4, IPv6, or both");
 }
 
 #[test]
@@ -144,7 +146,7 @@ config.apiserverFallback=true,podMonitor.authorization.credentials.name=token,po
 
 #[test]
 fn monitor_runs_unprivileged_and_read_only() {
-    let agent = container(&render(&[]));
+    let agent = container(&render(&["--set=profile=monitor"]));
     let security = &agent["securityContext"];
     assert_eq!(
         (security["runAsNonRoot"].as_bool(), security["runAsUser"].as_u64()),
@@ -160,6 +162,7 @@ fn monitor_runs_unprivileged_and_read_only() {
 
 #[test]
 fn profiles_add_only_what_they_need() {
+    assert_eq!(render(&[]), render(&["--set=profile=trace"]), "trace is the default");
     let agent = container(&render(&["--set=profile=trace"]));
     assert_eq!(added_capabilities(&agent), ["BPF", "PERFMON"]);
     assert_eq!(writable(&agent), [""; 0]);
@@ -177,6 +180,33 @@ fn tracing_follows_the_profile_or_the_configuration() {
     assert_eq!(mode("profile=pin").as_deref(), Some("off"));
     assert_eq!(mode("profile=pin,config.schedTrace=auto").as_deref(), Some("auto"));
     assert_eq!(mode("profile=trace"), None);
+}
+
+/// An untraced page shows the value and the command, not a flag that nobody has set.
+#[test]
+fn an_untraced_agent_knows_the_value_and_the_command_that_trace() {
+    let hint = |values: &str| {
+        let agent = container(&render(&[&format!("--set={values}")]));
+        variable(&agent, "CPUWARDEN_SCHED_TRACE_HINT")
+    };
+    let command = |value: &str, set: &str| {
+        Some(format!(
+            "{value}. To see who waits for whom: helm upgrade cpuwarden CHART --namespace cpuwarden \
+             --reset-then-reuse-values --set {set}"
+        ))
+    };
+    assert_eq!(hint("profile=trace"), None);
+    assert_eq!(hint("profile=pin,config.bestEffort=observe"), None);
+    assert_eq!(hint("profile=monitor"), command("profile=monitor", "profile=trace"));
+    assert_eq!(hint("profile=pin"), command("profile=pin", "config.bestEffort=observe"));
+    assert_eq!(
+        hint("profile=trace,config.schedTrace=off"),
+        command("config.schedTrace=off", "config.schedTrace=auto")
+    );
+    assert_eq!(
+        hint("profile=monitor,config.schedTrace=off"),
+        command("profile=monitor", "profile=trace,config.schedTrace=auto")
+    );
 }
 
 #[test]
@@ -203,6 +233,15 @@ fn best_effort_pods_yield_only_in_the_profile_that_writes_and_with_the_trace() {
     let untraced = container(&render(&untraced));
     assert!(untraced["securityContext"]["capabilities"]["add"].is_null());
     assert_eq!(variable(&untraced, "CPUWARDEN_SCHED_TRACE").as_deref(), Some("off"));
+}
+
+/// Those of a Service named cpuwarden begin like the agent's own.
+#[test]
+fn the_pod_has_no_variables_of_services() {
+    for profile in PROFILES {
+        let pod = pod(&render(&[&format!("--set=profile={profile}")]));
+        assert_eq!(pod["enableServiceLinks"], false, "{profile}");
+    }
 }
 
 #[test]
@@ -240,7 +279,7 @@ fn events_and_their_permission_need_pinning_or_the_trace_and_a_request() {
         )
     };
     assert_eq!(granted(&["--set=profile=pin"]), (false, None, false));
-    assert_eq!(granted(&["--set=events=true"]), (false, None, false));
+    assert_eq!(granted(&["--set=profile=monitor,events=true"]), (false, None, false));
     let rule = "apiGroups:\n- events.k8s.io\nresources:\n- events\nverbs:\n- create\n- patch\n";
     for profile in ["trace", "pin"] {
         let set = format!("--set=profile={profile},events=true");
@@ -264,7 +303,7 @@ fn the_node_condition_and_its_permission_need_the_trace_and_a_request() {
         )
     };
     assert_eq!(granted(&["--set=profile=trace"]), (false, None, false));
-    assert_eq!(granted(&["--set=nodeCondition=true"]), (false, None, false));
+    assert_eq!(granted(&["--set=profile=monitor,nodeCondition=true"]), (false, None, false));
     let rule = json!({"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]});
     let expected = (true, Some(rule), true);
     assert_eq!(granted(&["--set=profile=trace,nodeCondition=true"]), expected);
@@ -287,8 +326,9 @@ fn runtimes_add_root_and_sys_ptrace_only_on_request() {
 fn nri_adds_root_and_the_sockets_directory_only_on_request() {
     let before = render(&[]);
     assert!(!before.contains("CPUWARDEN_NRI") && !before.contains("nri.sock"), "{before}");
-    let text =
-        render(&["--set=nri.enabled=true,nri.injectEnv=annotated,nri.socket=/run/nri/nri.sock"]);
+    let text = render(&[
+        "--set=profile=monitor,nri.enabled=true,nri.injectEnv=annotated,nri.socket=/run/nri/nri.sock",
+    ]);
     let agent = container(&text);
     assert_eq!(agent["securityContext"]["runAsUser"], 0);
     assert!(agent["securityContext"]["capabilities"]["add"].is_null());

@@ -119,15 +119,31 @@ fn the_chart_accepts_every_helm_command_of_a_page() {
     assert!(rendered > 5, "{rendered} commands");
 }
 
+/// A first user learns the price of the default and its rights where it is installed, and the way
+/// without them.
 #[test]
-fn the_documented_command_for_the_traced_profile_traces() {
-    let wanted = ["profile=trace".to_owned()];
-    for page in ["docs/install.md", "docs/incident.md", "../README.md"] {
-        assert!(helm_values(&read(page)).iter().any(|values| *values == wanted), "{page}");
-    }
-    let traced = chart::render(&["--set=profile=trace"]);
+fn the_price_of_the_traced_default_is_next_to_its_command() {
+    let traced = chart::render(&[]);
     assert!(traced.contains("add: [BPF, PERFMON]") && !traced.contains("CPUWARDEN_SCHED_TRACE"));
-    assert!(chart::render(&[]).contains("CPUWARDEN_SCHED_TRACE"), "the default does not trace");
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for page in ["../README.md", "docs/install.md", "chart/cpuwarden/values.yaml"] {
+        let text = words(&read(page).replace("\n#", "\n"));
+        for part in [
+            "for at most 1 % of the node's CPUs, as root with BPF and PERFMON, with which an attacker in control of the agent",
+            "can read everything on its node",
+        ] {
+            assert!(text.contains(part), "{page}: {part}");
+        }
+    }
+    for page in ["../README.md", "docs/install.md"] {
+        let text = read(page);
+        let [install, price, monitor] =
+            ["helm install cpuwarden", "root with BPF", "profile=monitor"]
+                .map(|part| text.find(part).unwrap_or_else(|| panic!("{page}: {part}")));
+        assert!(install < price && (price.abs_diff(monitor) < 600), "{page}");
+    }
+    let incident = helm_values(&read("docs/incident.md"));
+    assert!(incident.iter().any(|values| *values == ["profile=trace".to_owned()]));
 }
 
 #[test]

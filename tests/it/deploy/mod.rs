@@ -7,6 +7,7 @@ mod dashboards;
 mod defaults;
 mod docs;
 mod evidence;
+mod houses;
 mod notes;
 mod platforms;
 mod presets;

@@ -72,6 +72,37 @@ fn docs_name_the_same_remedies_as_the_agent() {
 }
 
 #[test]
+fn notes_name_the_page_and_how_to_reach_it() {
+    let default = notes("1.37.0", &[]);
+    assert!(default.contains("at http://localhost:9753/ during"), "{default}");
+    assert!(default.contains("kubectl -n cpuwarden port-forward ds/cpuwarden 9753"), "{default}");
+    let tls = notes("1.37.0", &["--set=endpoint.tls.secretName=tls,endpoint.port=9000"]);
+    assert!(tls.contains("at https://localhost:9000/ during") && tls.contains("ds/cpuwarden 9000"));
+    assert!(!notes("1.37.0", &["--set=ui=false"]).contains("port-forward"));
+}
+
+#[test]
+fn notes_name_the_price_of_the_trace_and_the_way_without_it() {
+    let without = "--set profile=monitor";
+    let default = notes("1.37.0", &[]);
+    for words in [
+        "at most 1 % of each node's CPUs",
+        "runs as root with BPF and PERFMON",
+        "can read everything on its node",
+        "If the cluster refuses the pods (kubectl -n cpuwarden describe daemonset/cpuwarden)",
+        without,
+    ] {
+        assert!(default.contains(words), "{words}: {default}");
+    }
+    let monitor = notes("1.37.0", &["--set=profile=monitor"]);
+    assert!(!monitor.contains(without) && !monitor.contains("PERFMON"), "{monitor}");
+    let traced = "Waits are not traced: profile=monitor. To see who waits for whom: helm upgrade cpuwarden CHART \
+                  --namespace cpuwarden --reset-then-reuse-values --set profile=trace";
+    assert!(monitor.contains(traced), "{monitor}");
+    assert!(!notes("1.37.0", &["--set=profile=pin"]).contains(without));
+}
+
+#[test]
 fn notes_name_the_labels_of_kube_prometheus_stack() {
     let line = "--set podMonitor.labels.release=kube-prometheus-stack";
     let on = "--set=podMonitor.enabled=true,prometheusRule.enabled=true";

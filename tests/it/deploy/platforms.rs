@@ -1,6 +1,8 @@
 //! The settings for each platform: helm renders them, they are valid, and the page of platforms
 //! describes them.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::chart::{
@@ -9,7 +11,8 @@ use super::chart::{
 };
 use super::read;
 
-const PLATFORMS: [&str; 7] = ["gke", "eks", "aks", "openshift", "talos", "k3s", "kind"];
+const PLATFORMS: [&str; 10] =
+    ["gke", "eks", "aks", "openshift", "talos", "k3s", "rke2", "k0s", "microk8s", "kind"];
 
 fn on(platform: &str, more: &[&str]) -> String {
     render(&[&[&*format!("--set=platform={platform}")], more].concat())
@@ -185,7 +188,7 @@ fn the_agent_sees_only_the_kubelets_certificate() {
             let text = render(&[&*newest, &values, &operator, &dashboards]);
             let (agent, copier) = (container(&text), pod(&text)["initContainers"][0].clone());
             let file = match platform {
-                "k3s" => "/host/pki/serving-kubelet.crt",
+                "k3s" | "rke2" => "/host/pki/serving-kubelet.crt",
                 _ => "/host/pki/kubelet.crt",
             };
             assert_eq!(
@@ -219,6 +222,60 @@ fn the_agent_sees_only_the_kubelets_certificate() {
             assert_eq!(named.as_deref(), Some("/etc/cpuwarden-kubelet/kubelet.crt"));
         }
     }
+}
+
+/// Host paths of the volumes, by their names.
+fn host_paths(arguments: &[&str]) -> BTreeMap<String, String> {
+    let volumes = pod(&render(arguments))["volumes"].as_array().unwrap().clone();
+    let paths = volumes.iter().filter_map(|volume| {
+        let path = volume["hostPath"]["path"].as_str()?;
+        Some((text(&volume["name"]).to_owned(), path.to_owned()))
+    });
+    paths.collect()
+}
+
+#[test]
+fn volumes_are_in_the_kubelets_directory() {
+    let kubelets = |arguments: &[&str]| -> Vec<String> {
+        let paths = host_paths(arguments);
+        ["kubelet-pki", "pod-resources", "plugins", "cpu-manager-state"]
+            .iter()
+            .filter_map(|name| paths.get(*name).cloned())
+            .collect()
+    };
+    let below = |root: &str, pki: &str| {
+        [pki.to_owned()]
+            .into_iter()
+            .chain(
+                ["pod-resources", "plugins_registry", "cpu_manager_state"]
+                    .map(|name| format!("{root}/{name}")),
+            )
+            .collect::<Vec<_>>()
+    };
+    let pin = ["--kube-version=1.32.0", "--set=profile=pin"];
+    let of = |value: &str| kubelets(&[&pin[..], &[&format!("--set={value}")]].concat());
+    let usual = "/var/lib/kubelet";
+    assert_eq!(of("platform="), below(usual, "/var/lib/kubelet/pki"));
+    assert_eq!(of("platform=k0s"), below("/var/lib/k0s/kubelet", "/var/lib/k0s/kubelet/pki"));
+    let snap = "/var/snap/microk8s";
+    let microk8s =
+        below(&format!("{snap}/common/var/lib/kubelet"), &format!("{snap}/current/certs"));
+    assert_eq!(of("platform=microk8s"), microk8s);
+    assert_eq!(of("platform=rke2"), below(usual, "/var/lib/rancher/rke2/agent"));
+    assert_eq!(of("kubelet.rootDir=/data/kubelet"), below("/data/kubelet", "/data/kubelet/pki"));
+    let both = of("platform=k0s,kubelet.rootDir=/data/kubelet");
+    assert_eq!(
+        both,
+        below("/data/kubelet", "/data/kubelet/pki"),
+        "a value goes before the platform"
+    );
+    for profile in ["monitor", "trace"] {
+        let set = format!("--set=profile={profile},kubelet.rootDir=/data/kubelet");
+        assert_eq!(kubelets(&[&set]), ["/data/kubelet/pki"], "{profile}");
+    }
+    // The agent finds them in one place, whatever the node has.
+    let mounts = |arguments: &[&str]| container(&render(arguments))["volumeMounts"].clone();
+    assert_eq!(mounts(&["--set=profile=pin"]), mounts(&["--set=profile=pin,platform=k0s"]));
 }
 
 #[test]

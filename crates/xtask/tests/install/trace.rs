@@ -1,4 +1,4 @@
-//! The profile trace: eBPF under the runtime's default seccomp profile.
+//! The default profile, trace: eBPF under the runtime's default seccomp profile.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The trace attaches, and series of waits appear; or its feature has a reason that is a cause.
 pub(super) fn attaches_or_says_why(cluster: &Cluster) -> Result<String, ClusterError> {
-    let ready = agent::install(cluster, &["profile=trace"])?;
+    let ready = agent::install(cluster, &[])?;
     let mut state = None;
     let known = wait_until("known state of the trace", TIMEOUT, || {
         state = agent::feature(&agent::metrics(cluster)?, "sched_trace");

@@ -36,11 +36,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{- /* The agent's configuration. To Helm an unquoted off or on is a boolean; to the agent it is a mode. */}}
+{{- /* The agent's configuration. To Helm an unquoted off or on is a boolean, and a fraction of --set a text. */}}
 {{- define "cpuwarden.config" -}}
 {{- $config := deepCopy .Values.config }}
-{{- range $key := list "pinning" "schedTrace" "bestEffort" "burst" }}
+{{- range $key := list "pinning" "schedTrace" "bestEffort" "burst" "log" }}
 {{- if kindIs "bool" (get $config $key) }}{{ $_ := set $config $key (ternary "on" "off" (get $config $key)) }}{{ end }}
+{{- end }}
+{{- range $key := list "cpuBudget" "schedTraceBudget" "injectMemoryShare" }}
+{{- if and (hasKey $config $key) (kindIs "string" (get $config $key)) }}{{ $_ := set $config $key (float64 (get $config $key)) }}{{ end }}
 {{- end }}
 {{- range $key := list "bestEffort" "burst" }}
 {{- if and (eq (get $config $key | toString) "enforce") (ne $.Values.profile "pin") }}
@@ -108,6 +111,19 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $config := include "cpuwarden.config" . | fromYaml }}
 {{- $yields := and (eq .Values.profile "pin") (has $config.bestEffort (list "observe" "enforce")) (ne $config.schedTrace "off") }}
 {{- if or (eq .Values.profile "trace") $yields }}true{{ end }}
+{{- end }}
+
+{{- /* For views, where waits are not traced: the value that turns the trace off, and the command that turns it on. */}}
+{{- define "cpuwarden.traceHint" -}}
+{{- $mode := (include "cpuwarden.config" . | fromYaml).schedTrace | default "" }}
+{{- $isTraced := include "cpuwarden.trace" . }}
+{{- if or (not $isTraced) (eq $mode "off") }}
+{{- $value := printf "profile=%s" .Values.profile }}
+{{- $set := ternary "config.bestEffort=observe" "profile=trace" (eq .Values.profile "pin") }}
+{{- if $isTraced }}{{ $value = "config.schedTrace=off" }}{{ $set = "config.schedTrace=auto" }}
+{{- else if eq $mode "off" }}{{ $set = printf "%s,config.schedTrace=auto" $set }}{{ end }}
+{{- printf "%s. To see who waits for whom: helm upgrade %s CHART --namespace %s --reset-then-reuse-values --set %s" $value .Release.Name .Release.Namespace $set }}
+{{- end }}
 {{- end }}
 
 {{- /* Requests and limits. With NRI the start of every container waits for the agent. */}}

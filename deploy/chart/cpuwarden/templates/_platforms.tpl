@@ -6,6 +6,7 @@ What a platform needs beyond the defaults. docs/platforms.md has a row for each.
   seLinuxType            the type under which a container may read hostPath volumes
   privilegedNamespace    Pod Security is enforced unless the namespace says otherwise
   propagation            mount propagation of the cgroup volume where it is not read-only through and through
+  rootDir                the kubelet's directory
   hostCertificate        the file that the kubelet serves from
   excluded               nodes without a kubelet of their own: label and values
 */}}
@@ -17,6 +18,9 @@ aks: {excluded: {type: [virtual-kubelet], kubernetes.io/role: [virtual-node]}}
 openshift: {scc: true, seLinuxType: spc_t, privilegedNamespace: true}
 talos: {privilegedNamespace: true}
 k3s: {propagation: None, hostCertificate: /var/lib/rancher/k3s/agent/serving-kubelet.crt}
+rke2: {hostCertificate: /var/lib/rancher/rke2/agent/serving-kubelet.crt}
+k0s: {rootDir: /var/lib/k0s/kubelet}
+microk8s: {rootDir: /var/snap/microk8s/common/var/lib/kubelet, hostCertificate: /var/snap/microk8s/current/certs/kubelet.crt}
 kind: {propagation: None}
 {{- end }}
 
@@ -24,11 +28,17 @@ kind: {propagation: None}
 {{- get (include "cpuwarden.platforms" . | fromYaml) .Values.platform | toYaml }}
 {{- end }}
 
+{{- /* The kubelet's directory on the node. */}}
+{{- define "cpuwarden.rootDir" -}}
+{{- $platform := include "cpuwarden.platform" . | fromYaml }}
+{{- if eq .Values.kubelet.rootDir "auto" }}{{ $platform.rootDir | default "/var/lib/kubelet" }}{{ else }}{{ .Values.kubelet.rootDir }}{{ end }}
+{{- end }}
+
 {{- /* The file that the kubelet serves from, or nothing. */}}
 {{- define "cpuwarden.hostCertificate" -}}
 {{- $platform := include "cpuwarden.platform" . | fromYaml }}
 {{- $path := .Values.kubelet.hostCertificate }}
-{{- if eq $path "auto" }}{{ $path = $platform.hostCertificate | default "/var/lib/kubelet/pki/kubelet.crt" }}{{ end }}
+{{- if eq $path "auto" }}{{ $path = $platform.hostCertificate | default (printf "%s/pki/kubelet.crt" (include "cpuwarden.rootDir" .)) }}{{ end }}
 {{- if and .Values.kubelet.tlsVerify (not (has (.Values.config.podSource | default "auto") (list "apiserver" "none" "readonly" "pods-api"))) }}{{ $path }}{{ end }}
 {{- end }}
 
