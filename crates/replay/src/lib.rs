@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::Args;
-use console::{Failure, HumanDuration, Moment, listen_address, output, stderr};
+use console::{Failure, Moment, listen_address, output, stderr};
 use timeline::recording::{self, Recording};
 use top::{App, Look, Playback, Signals, Source as _, show};
 
