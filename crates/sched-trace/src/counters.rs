@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use aya::maps::Map;
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _};
-use aya::{Ebpf, EbpfError, EbpfLoader};
+use aya::{Ebpf, EbpfError};
 use kernel_text::{CgroupVersion, CpuStat};
 
 use crate::error::StartError;
@@ -185,8 +185,8 @@ impl GroupCounters {
 /// Relocates the object for this kernel and creates its map.
 fn relocate(types: &KernelTypes, version: CgroupVersion) -> Result<Ebpf, EbpfError> {
     let has_usage = u32::from(version == CgroupVersion::V2);
-    EbpfLoader::new()
-        .btf(Some(&types.btf))
+    types
+        .loader()
         .override_global("has_usage", &has_usage, true)
         .map_max_entries(TABLE, GROUPS)
         .load(OBJECT)

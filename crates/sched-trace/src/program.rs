@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use aya::Ebpf;
 use aya::maps::Map;
 use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, RawTracePoint, RawTracePointRunOptions, TestRun as _};
-use aya::{Btf, Ebpf, EbpfLoader};
 use snapshot::{LATENCY_BOUNDS_NS, STALL_BOUNDS_NS};
 
 use crate::cpus::Cpus;
@@ -128,7 +128,7 @@ impl Program {
         }
         let is_locked_down = is_locked_down(sys_root);
         let slots = Slots::for_cpus(cpus.count);
-        let mut ebpf = relocate(object, &types.btf, cpus, slots)
+        let mut ebpf = relocate(object, types, cpus, slots)
             .map_err(|error| StartError::on_load(error, is_locked_down))?;
         for name in TRACEPOINTS {
             let loaded = tracepoint(&mut ebpf, name).load(name, &types.btf);
@@ -192,11 +192,16 @@ impl Program {
 }
 
 /// Relocates the object for this kernel and creates its maps.
-fn relocate(object: &[u8], btf: &Btf, cpus: &Cpus, slots: Slots) -> Result<Ebpf, aya::EbpfError> {
+fn relocate(
+    object: &[u8],
+    types: &KernelTypes,
+    cpus: &Cpus,
+    slots: Slots,
+) -> Result<Ebpf, aya::EbpfError> {
     let smt = u32::from(!cpus.siblings.is_empty());
     let masks = [slots.pairs - 1, slots.cgroups - 1, slots.throttles - 1];
-    EbpfLoader::new()
-        .btf(Some(btf))
+    types
+        .loader()
         .override_global("pair_mask", &masks[0], true)
         .override_global("cgroup_mask", &masks[1], true)
         .override_global("throttle_mask", &masks[2], true)
