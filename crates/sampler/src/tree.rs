@@ -36,8 +36,8 @@ pub(crate) struct SampledTree {
     most: Keeping,
 }
 
-/// Number of files that stay open beside the slow ones, these included, up to which the slow files of
-/// running containers do, too: 8 MiB of kernel memory.
+/// Maximum number of open files with the slow files of all containers, 8 MiB of kernel memory. Above
+/// it, the slow files are opened for each read.
 const WITH_SLOW: u64 = 1_800;
 
 impl SampledTree {
