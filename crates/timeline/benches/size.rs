@@ -2,8 +2,8 @@
 //!
 //! - every container busy, every fourth, and none: bytes per second, hours per 100 MB, CPU per
 //!   second to record
-//! - a day in a thinned ring with all containers busy, each waiting for one or five others: extrapolated
-//!   from two hours
+//! - a day in a thinned ring with all containers busy, each waiting for one or five others,
+//!   extrapolated from two hours
 //! - the same frames as JSON, one after the other, through the same compressor, for comparison
 //!
 //! `cargo bench -p timeline`

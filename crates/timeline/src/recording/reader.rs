@@ -79,8 +79,8 @@ impl Recording {
         Self::open_files(path, files, is_dir)
     }
 
-    /// Opens a file, or the part of a directory that can contain frames of this time, milliseconds since the
-    /// epoch, and perhaps a little more.
+    /// Opens a file, or the part of a directory that can contain frames of this time, milliseconds
+    /// since the epoch, and perhaps a little more.
     ///
     /// # Errors
     /// As [`Recording::open`], also if no file has a frame of the time.
