@@ -34,7 +34,7 @@ fn describe(cgroup: &CgroupPath) -> String {
         format!("{what} {} ({:?})", &container.id[..12], container.runtime)
     };
     let what = match cgroup {
-        CgroupPath::SystemPartition { .. } => "the system partition".to_owned(),
+        CgroupPath::Partition { .. } => "the system partition".to_owned(),
         CgroupPath::Qos { class, .. } => format!("the level {}", class.as_str()),
         CgroupPath::Pod(_) => "the pod itself".to_owned(),
         CgroupPath::Container(of) => container("container", of),

@@ -32,6 +32,8 @@ pub struct Pod {
     pub injection: InjectionRequest,
     /// Annotation `koordinator.sh/cpuBurst`, JSON, unparsed.
     pub burst: Option<Box<str>>,
+    /// `spec.runtimeClassName`.
+    pub runtime_class: Option<Box<str>>,
     /// `metadata.labels`, sorted by key.
     pub labels: Vec<(Box<str>, Box<str>)>,
     /// The workload that the pod belongs to.
@@ -81,7 +83,8 @@ pub struct InjectionRequest {
 /// The controller of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
-    /// `Deployment`, `StatefulSet`, `DaemonSet`, `Job`, `ReplicaSet`, `Node` (static pods), …
+    /// `Deployment`, `StatefulSet`, `DaemonSet`, `CronJob`, `Job`, `Rollout`, `ReplicaSet`, `Node`
+    /// (static pods), …
     pub kind: Box<str>,
     /// Name of the controller.
     pub name: Box<str>,
@@ -226,6 +229,12 @@ fn in_pages(bytes: u64) -> u64 {
 /// Koordinator's priorities of batch pods.
 const BATCH: std::ops::RangeInclusive<i32> = 5000..=5999;
 
+/// Runtimes that run a pod in a virtual machine or on a kernel of its own, by the word in the name
+/// of the runtime class: `gvisor`, `kata-qemu`, `runsc-kvm`. There the containers' threads are in
+/// the cgroup of the sandbox.
+const SANDBOXED: [&str; 8] =
+    ["gvisor", "runsc", "kata", "katacontainers", "firecracker", "edera", "quark", "urunc"];
+
 /// Lowest priority of a system-critical pod (`SystemCriticalPriority` of Kubernetes).
 const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
@@ -243,6 +252,13 @@ impl Pod {
             Some(QosClass::Burstable) => self.priority.is_some_and(|value| BATCH.contains(&value)),
             Some(QosClass::Guaranteed) | None => false,
         }
+    }
+
+    /// Whether its runtime class is one that is known to run pods in a sandbox.
+    #[must_use]
+    pub fn is_sandboxed(&self) -> bool {
+        let class = self.runtime_class.as_deref().unwrap_or_default();
+        class.split(['-', '.']).any(|word| SANDBOXED.contains(&word))
     }
 
     /// Finds a container by the runtime id of its current or previous run.
@@ -338,6 +354,20 @@ mod tests {
             found(&[container("tiny", Some(1), None)], Some(10), None).as_deref(),
             Some("tiny")
         );
+    }
+
+    #[test]
+    fn sandboxed_runtimes_are_known_by_a_word_of_their_class() {
+        let is_sandboxed = |class: &str| {
+            Pod { runtime_class: Some(class.into()), ..Pod::default() }.is_sandboxed()
+        };
+        for class in ["gvisor", "runsc-kvm", "kata", "kata-qemu", "kata-mshv-vm-isolation"] {
+            assert!(is_sandboxed(class), "{class}");
+        }
+        for class in ["runc", "nvidia", "crun", "wasmtime-spin", "sysbox-runc", "katana"] {
+            assert!(!is_sandboxed(class), "{class}");
+        }
+        assert!(!Pod::default().is_sandboxed());
     }
 
     #[test]

@@ -62,6 +62,7 @@ fn spec(spec: core_v1::PodSpec) -> WireSpec {
         node_name: some(spec.node_name),
         priority: spec.priority,
         priority_class_name: some(spec.priority_class_name),
+        runtime_class_name: some(spec.runtime_class_name),
         restart_policy: some(spec.restart_policy),
         resources: resources(spec.resources),
         init_containers: spec.init_containers.into_iter().map(container).collect(),

@@ -268,19 +268,11 @@ fn sleeps(pod: &PodSecond, seconds: f64) -> bool {
     wanted < AWAKE * seconds || wanted < BETWEEN_WAKEUPS * pod.wakeups as f64
 }
 
-/// The workload of a pod. The controller of a CronJob's pod is the Job of one run, whose name ends
-/// in the minute of the run: all of them count as the CronJob.
+/// The workload of a pod.
 fn workload(identity: &ContainerIdentity, pod: &PodIdentity) -> WorkloadName {
     let Some(owner) = &identity.workload else { return WorkloadName::pod(pod) };
-    let scheduled = owner.name.rsplit_once('-').filter(|(_, minute)| {
-        &*owner.kind == "Job" && minute.len() == 8 && minute.bytes().all(|b| b.is_ascii_digit())
-    });
-    let (kind, name) = match scheduled {
-        Some((name, _)) => ("CronJob", name),
-        None => (&*owner.kind, &*owner.name),
-    };
-    let namespace = identity.namespace.clone();
-    WorkloadName { namespace, kind: kind.to_owned(), name: name.to_owned() }
+    let (namespace, kind) = (identity.namespace.clone(), owner.kind.to_string());
+    WorkloadName { namespace, kind, name: owner.name.to_string() }
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -47,6 +47,7 @@ pub fn from_wire(wire: WirePod, keep: &LabelKeys) -> Pod {
         pinning,
         injection,
         burst: annotation(metadata.annotations.cpu_burst),
+        runtime_class: spec.runtime_class_name.map(name),
         labels: keep.kept(metadata.labels),
         owner,
         phase,
@@ -89,24 +90,42 @@ fn phase(name: Option<&str>) -> Phase {
     }
 }
 
-/// The controlling owner. A ReplicaSet of a Deployment is named `<deployment>-<pod-template-hash>`,
-/// and its pods have that hash as a label. Without the label, the ReplicaSet has no Deployment.
+/// Controllers of ReplicaSets, by the label in which their pods have the hash of the template.
+const OF_REPLICA_SETS: [(&str, &str); 2] =
+    [("pod-template-hash", "Deployment"), ("rollouts-pod-template-hash", "Rollout")];
+
+/// Minutes since the epoch of a CronJob's run, 2019 to 2099. Dates such as 20260131 are outside.
+const MINUTES: std::ops::Range<u32> = 26_000_000..68_000_000;
+
+/// The workload: the controlling owner, or the owner of this owner if its name contains it.
 fn owner(metadata: &Metadata) -> Option<Owner> {
     let reference =
         metadata.owner_references.iter().find(|reference| reference.controller == Some(true))?;
-    let deployment = metadata
-        .labels
-        .get("pod-template-hash")
-        .filter(|_| &*reference.kind == "ReplicaSet")
-        .and_then(|hash| reference.name.strip_suffix(&**hash)?.strip_suffix('-'))
-        .filter(|name| !name.is_empty());
-    Some(match deployment {
-        Some(name) => Owner { kind: "Deployment".into(), name: bounded(name.into(), NAME) },
-        None => Owner {
-            kind: bounded(reference.kind.clone(), NAME),
-            name: bounded(reference.name.clone(), NAME),
-        },
+    let above = match &*reference.kind {
+        "ReplicaSet" => replica_sets_owner(&reference.name, metadata),
+        "Job" => cron_job(&reference.name).map(|name| ("CronJob", name)),
+        _ => None,
+    };
+    let (kind, name) = above.unwrap_or((&reference.kind, &reference.name));
+    Some(Owner { kind: bounded(kind.into(), NAME), name: bounded(name.into(), NAME) })
+}
+
+/// A ReplicaSet of a Deployment, or of a Rollout of Argo, is named `<owner>-<hash>`, and its pods
+/// have that hash as a label. Without the label, the ReplicaSet has no owner.
+fn replica_sets_owner<'a>(name: &'a str, metadata: &Metadata) -> Option<(&'static str, &'a str)> {
+    OF_REPLICA_SETS.iter().find_map(|(label, kind)| {
+        let hash = metadata.labels.get(*label)?;
+        let owner = name.strip_suffix(&**hash)?.strip_suffix('-')?;
+        (!owner.is_empty()).then_some((*kind, owner))
     })
+}
+
+/// The CronJob of a Job: the controller names the Job `<cronjob>-<minute>`, by the minute of its
+/// run since the epoch.
+fn cron_job(job: &str) -> Option<&str> {
+    let (name, minute) = job.rsplit_once('-')?;
+    let is_minute = minute.len() == 8 && minute.parse().is_ok_and(|at| MINUTES.contains(&at));
+    (is_minute && !name.is_empty()).then_some(name)
 }
 
 fn resize(status: &WireStatus) -> Option<Resize> {

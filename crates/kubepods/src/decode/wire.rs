@@ -194,6 +194,7 @@ pub struct WireSpec {
     pub node_name: Option<Box<str>>,
     pub priority: Option<i32>,
     pub priority_class_name: Option<Box<str>>,
+    pub runtime_class_name: Option<Box<str>>,
     pub restart_policy: Option<Box<str>>,
     #[serde(deserialize_with = "nullable")]
     pub resources: WireResources,

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, Root};
+use super::{CONMON_PREFIX, CgroupPath, ContainerCgroup, Driver, PodCgroup, Root};
 
 /// The path relative to the kubepods root, exactly as [`super::parse`] accepted it.
 impl fmt::Display for CgroupPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::SystemPartition { root } => write_levels(f, root, &[Partition::System.level()]),
+            Self::Partition { partition, root } => write_levels(f, root, &[partition.level()]),
             Self::Qos { class, partition, root } => {
                 write_levels(f, root, &[partition.level(), class.level()])
             }

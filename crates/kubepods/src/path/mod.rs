@@ -11,7 +11,7 @@ mod format;
 mod parse;
 mod root;
 
-pub use parse::parse;
+pub use parse::{container_id, parse};
 pub use root::{KubepodsRoots, Root, Split, choose_roots, kubepods_root, parse_below_mount, split};
 
 /// Creator of the cgroups, which determines the form of their names.
@@ -81,6 +81,9 @@ pub enum Partition {
     /// Below `kubepods/system`: pods of the namespaces in the kubelet's `systemPartition` setting
     /// (Kubernetes 1.37, feature gate NodeSystemPartition, KEP-5894). QoS levels repeat below it.
     System,
+    /// Below `kubepods/kubepods`: all pods of a kubelet with `--cgroup-root=/kubepods`, as in
+    /// Docker Desktop (docker/for-win#13822).
+    Nested,
 }
 
 impl Partition {
@@ -89,6 +92,7 @@ impl Partition {
         match self {
             Self::Default => None,
             Self::System => Some("system"),
+            Self::Nested => Some("kubepods"),
         }
     }
 }
@@ -149,8 +153,10 @@ pub struct ContainerCgroup {
 /// A parsed path below `kubepods`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CgroupPath {
-    /// The system partition, which contains QoS levels and pods.
-    SystemPartition {
+    /// A partition of the tree, which contains QoS levels and pods.
+    Partition {
+        /// Never the default one, which has no level.
+        partition: Partition,
         /// The kubelet's tree that contains it.
         root: Root,
     },
@@ -184,7 +190,7 @@ impl CgroupPath {
     /// The pod of a pod's cgroup and of everything below it.
     pub fn pod(&self) -> Option<&PodCgroup> {
         match self {
-            Self::SystemPartition { .. } | Self::Qos { .. } => None,
+            Self::Partition { .. } | Self::Qos { .. } => None,
             Self::Pod(pod) => Some(pod),
             Self::Container(container)
             | Self::Conmon(container)

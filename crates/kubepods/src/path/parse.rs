@@ -20,11 +20,11 @@ pub fn parse(relative: &str) -> Option<CgroupPath> {
     let mut rest = Components { path: relative };
     let mut component = rest.next()?;
     let (mut root, mut partition) = (None, Partition::Default);
-    if let Some(system) = system_partition(component) {
+    if let Some((above, found)) = partition_level(component) {
         let Some(next) = rest.next() else {
-            return Some(CgroupPath::SystemPartition { root: system });
+            return Some(CgroupPath::Partition { partition: found, root: above });
         };
-        (root, partition, component) = (Some(system), Partition::System, next);
+        (root, partition, component) = (Some(above), found, next);
     }
     let mut qos = QosClass::Guaranteed;
     if let Some((level, class)) = qos_level(component, partition) {
@@ -74,17 +74,33 @@ fn container_name(name: &str, driver: Driver) -> Option<(Runtime, &str)> {
     })
 }
 
+/// Length of a container id.
+const ID_LENGTH: usize = 64;
+
 /// Whether the text is a container id: containerd (through the CRI), CRI-O and docker all use 32
 /// random bytes in lower-case hex.
 fn is_container_id(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == ID_LENGTH && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn system_partition(component: &str) -> Option<Root> {
-    if component == "system" {
-        return Some(cgroupfs());
-    }
-    partition_root(component.strip_suffix(".slice")?, Partition::System)
+/// The container id in the name of a cgroup that no known runtime creates: `<id>`,
+/// `isulad-<id>.scope`, `kubepods-burstable-pod<uid>.slice:cri-containerd:<id>`. `None` for names
+/// without an id, and for those of a container's monitor.
+pub fn container_id(name: &str) -> Option<&str> {
+    let name = name.strip_suffix(".scope").unwrap_or(name);
+    let id = name.get(name.len().checked_sub(ID_LENGTH)?..)?;
+    let before = &name[..name.len() - ID_LENGTH];
+    let is_separate = before.is_empty() || before.ends_with(['-', '_', ':', '.']);
+    (is_container_id(id) && is_separate && !before.contains("conmon")).then_some(id)
+}
+
+fn partition_level(component: &str) -> Option<(Root, Partition)> {
+    [Partition::System, Partition::Nested].into_iter().find_map(|partition| {
+        if Some(component) == partition.level() {
+            return Some((cgroupfs(), partition));
+        }
+        Some((partition_root(component.strip_suffix(".slice")?, partition)?, partition))
+    })
 }
 
 /// The tree of a slice name without suffix, QoS level and pod: `[<prefix>-]kubepods[-<partition>]`.

@@ -128,7 +128,7 @@ fn a_pod_that_has_just_been_seen_has_no_status() {
 }
 
 #[test]
-fn the_template_hash_identifies_a_deployments_replica_set() {
+fn a_workload_is_found_above_its_replica_set_or_job() {
     let owned = |labels: &str, kind: &str, name: &str| {
         let owners = format!(
             r#"[{{"kind":"X","name":"x"}},{{"kind":"{kind}","name":"{name}","controller":true}}]"#
@@ -145,6 +145,13 @@ fn the_template_hash_identifies_a_deployments_replica_set() {
     assert_eq!(owned("{}", "ReplicaSet", "web-7d4b9c"), owner("ReplicaSet", "web-7d4b9c"));
     assert_eq!(owned(hash, "ReplicaSet", "other"), owner("ReplicaSet", "other"));
     assert_eq!(owned(hash, "StatefulSet", "web-7d4b9c"), owner("StatefulSet", "web-7d4b9c"));
+    let rollout = r#"{"rollouts-pod-template-hash":"7d4b9c"}"#;
+    assert_eq!(owned(rollout, "ReplicaSet", "web-7d4b9c"), owner("Rollout", "web"));
+    assert_eq!(owned("{}", "Job", "report-29412345"), owner("CronJob", "report"));
+    for name in ["report", "report-20260131", "report-2941234", "report-29412345-x", "-29412345"] {
+        assert_eq!(owned("{}", "Job", name), owner("Job", name));
+    }
+    assert_eq!(owned("{}", "StatefulSet", "db-29412345"), owner("StatefulSet", "db-29412345"));
     assert_eq!(one(r#"{"metadata":{"ownerReferences":[{"kind":"X","name":"x"}]}}"#).owner, None);
 }
 

@@ -2,7 +2,7 @@
 
 use kubepods::path::{
     CgroupPath, ContainerCgroup, Driver, Partition, PodCgroup, QosClass, Root, Runtime,
-    choose_roots, kubepods_root, parse, parse_below_mount, split,
+    choose_roots, container_id, kubepods_root, parse, parse_below_mount, split,
 };
 use proptest::prelude::*;
 
@@ -103,6 +103,42 @@ fn nested_cgroups_belong_to_their_container() {
     }
 }
 
+/// From docker/for-win#13822 and the kubelet's names with `--cgroup-root=/kubepods`.
+#[test]
+fn pods_of_kubepods_inside_kubepods_are_found() {
+    let slices = "kubepods-kubepods.slice/kubepods-kubepods-besteffort.slice";
+    let slice = format!("{slices}/kubepods-kubepods-besteffort-pod{SLICE_UID}.slice");
+    for (path, qos) in [
+        (format!("kubepods/burstable/pod{UID}/{ID}"), QosClass::Burstable),
+        (format!("kubepods/pod{UID}/{ID}"), QosClass::Guaranteed),
+        (format!("{slice}/cri-containerd-{ID}.scope"), QosClass::BestEffort),
+    ] {
+        let found = container(&path).pod;
+        assert_eq!((&*found.uid, found.qos, found.partition), (UID, qos, Partition::Nested));
+    }
+    let below = parse_below_mount(&format!("kubepods/kubepods/burstable/pod{UID}"));
+    assert!(matches!(below, Some(CgroupPath::Pod(_))), "{below:?}");
+    assert_eq!(parse("kubepods/kubepods"), None, "no kubelet nests deeper");
+}
+
+#[test]
+fn unknown_names_may_contain_a_container_id() {
+    let slice = format!("kubepods-burstable-pod{SLICE_UID}.slice");
+    let names = [
+        ID.to_owned(),
+        format!("isulad-{ID}.scope"),
+        format!("kata_{ID}"),
+        format!("{slice}:cri-containerd:{ID}"),
+    ];
+    for name in names {
+        assert_eq!(container_id(&name), Some(ID), "{name}");
+    }
+    let others = [slice, format!("crio-conmon-{ID}.scope"), format!("0{ID}"), ID[1..].to_owned()];
+    for name in others.iter().map(String::as_str).chain(["", "kata", "a\u{e9}"]) {
+        assert_eq!(container_id(name), None, "{name}");
+    }
+}
+
 /// Names from Kubernetes 1.37's `test/e2e_node` (node system partition, KEP-5894).
 #[test]
 fn pods_of_the_system_partition_have_their_own_qos_levels() {
@@ -128,8 +164,8 @@ fn pods_of_the_system_partition_have_their_own_qos_levels() {
         assert_eq!((&*pod.uid, pod.qos, pod.partition), (UID, qos, Partition::System), "{path}");
     }
     let system = Partition::System;
-    assert!(matches!(parse("system"), Some(CgroupPath::SystemPartition { .. })));
-    assert!(matches!(parse(slice), Some(CgroupPath::SystemPartition { .. })));
+    assert!(matches!(parse("system"), Some(CgroupPath::Partition { .. })));
+    assert!(matches!(parse(slice), Some(CgroupPath::Partition { .. })));
     assert!(
         matches!(parse("system/burstable"), Some(CgroupPath::Qos { partition, .. }) if partition == system)
     );
@@ -280,7 +316,7 @@ fn any_root() -> impl Strategy<Value = Root> {
 }
 
 fn any_partition() -> impl Strategy<Value = Partition> {
-    prop::sample::select(vec![Partition::Default, Partition::System])
+    prop::sample::select(vec![Partition::Default, Partition::System, Partition::Nested])
 }
 
 fn any_pod() -> impl Strategy<Value = PodCgroup> {
@@ -311,7 +347,8 @@ fn any_container() -> impl Strategy<Value = ContainerCgroup> {
 fn any_path() -> impl Strategy<Value = CgroupPath> {
     let levels = prop::sample::select(vec![QosClass::Burstable, QosClass::BestEffort]);
     prop_oneof![
-        any_root().prop_map(|root| CgroupPath::SystemPartition { root }),
+        (any_root(), prop::sample::select(vec![Partition::System, Partition::Nested]))
+            .prop_map(|(root, partition)| CgroupPath::Partition { partition, root }),
         (levels, any_partition(), any_root())
             .prop_map(|(class, partition, root)| CgroupPath::Qos { class, partition, root }),
         any_pod().prop_map(CgroupPath::Pod),

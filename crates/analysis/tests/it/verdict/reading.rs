@@ -158,18 +158,17 @@ fn threads_that_are_gone_waited_for_each_other() {
 }
 
 #[test]
-fn jobs_of_a_cron_job_are_one_workload() {
+fn the_workload_of_a_pod_is_its_controller() {
     let (mut reader, start) = (SnapshotReader::default(), Instant::now());
-    let of_job = |second, name: &str| {
+    let of = |second, kind: &str| {
         let mut snapshot = node(start, second);
         let identity = Arc::make_mut(&mut snapshot.containers[0].identity);
-        identity.workload = Some(kubepods::model::Owner { kind: "Job".into(), name: name.into() });
+        identity.workload =
+            Some(kubepods::model::Owner { kind: kind.into(), name: "report".into() });
         snapshot
     };
-    reader.read(&of_job(0, "report-28912345"), |_| false);
-    let second = reader.read(&of_job(1, "report-28912345"), |_| false).unwrap();
+    reader.read(&of(0, "CronJob"), |_| false);
+    let second = reader.read(&of(1, "CronJob"), |_| false).unwrap();
     let workload = &pod(&second, "report").workload;
     assert_eq!((&*workload.kind, &*workload.name), ("CronJob", "report"));
-    let second = reader.read(&of_job(2, "report-once"), |_| false).unwrap();
-    assert_eq!(pod(&second, "report").workload.kind, "Job");
 }
