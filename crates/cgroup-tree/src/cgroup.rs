@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kubepods::path::{CgroupPath, ContainerCgroup};
+use kubepods::path::{CgroupPath, ContainerCgroup, PodCgroup};
 
 use crate::CgroupId;
 
@@ -50,9 +50,15 @@ pub enum Role {
     Known(CgroupPath),
     /// A child of a pod that no known runtime has created, such as Kata's.
     Foreign {
-        /// UID of the pod.
-        pod: Box<str>,
+        /// The pod.
+        pod: PodCgroup,
+        /// The container id in its name; otherwise its name.
+        id: Box<str>,
     },
+    /// A container outside of the kubepods roots, found by its id ([`Subscription::seek`]).
+    ///
+    /// [`Subscription::seek`]: crate::Subscription::seek
+    Stray(ContainerCgroup),
 }
 
 impl Role {
@@ -63,9 +69,9 @@ impl Role {
             Self::Above | Self::Root => true,
             Self::Known(path) => matches!(
                 path,
-                CgroupPath::SystemPartition { .. } | CgroupPath::Qos { .. } | CgroupPath::Pod(_)
+                CgroupPath::Partition { .. } | CgroupPath::Qos { .. } | CgroupPath::Pod(_)
             ),
-            Self::Foreign { .. } => false,
+            Self::Foreign { .. } | Self::Stray(_) => false,
         }
     }
 
@@ -75,7 +81,8 @@ impl Role {
         match self {
             Self::Above | Self::Root => None,
             Self::Known(path) => path.pod().map(|pod| &*pod.uid),
-            Self::Foreign { pod } => Some(pod),
+            Self::Foreign { pod, .. } => Some(&pod.uid),
+            Self::Stray(container) => Some(&container.pod.uid),
         }
     }
 
@@ -83,7 +90,9 @@ impl Role {
     #[must_use]
     pub fn container(&self) -> Option<&ContainerCgroup> {
         match self {
-            Self::Known(CgroupPath::Container(container)) => Some(container),
+            Self::Known(CgroupPath::Container(container)) | Self::Stray(container) => {
+                Some(container)
+            }
             _ => None,
         }
     }

@@ -142,6 +142,12 @@ impl Entries {
         roots.map(|root| root.path.to_string())
     }
 
+    /// Ids of the containers outside of the roots.
+    pub(crate) fn strays(&self) -> Vec<CgroupId> {
+        let is_stray = |entry: &KnownCgroup| matches!(entry.cgroup.role, Role::Stray(_));
+        self.entries.iter().filter(|(_, entry)| is_stray(entry)).map(|(id, _)| id).collect()
+    }
+
     /// Ids of the cgroups above the roots, ancestors before descendants.
     pub(crate) fn above(&self) -> &[CgroupId] {
         &self.above

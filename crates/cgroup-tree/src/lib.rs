@@ -20,6 +20,9 @@
 //! ([`Subscription::reconcile`]), so that usually one of them walks for all. A walk also follows a
 //! lost event, a new root, and every wake-up while a watch is missing.
 //!
+//! Containers that a subscriber seeks by their ids ([`Subscription::seek`]) are also found outside of
+//! the kubepods roots.
+//!
 //! This crate reads no file of a cgroup and knows nothing about the kubelet's list of pods.
 
 mod cgroup;
@@ -29,6 +32,7 @@ mod queue;
 mod roots;
 mod slots;
 mod state;
+mod strays;
 mod tree;
 mod watches;
 
@@ -36,4 +40,5 @@ pub use cgroup::{Role, TreeCgroup, depth_key};
 pub use index::PathIndex;
 pub use queue::{Change, Interests};
 pub use slots::{CgroupId, Slots};
+pub use strays::Sought;
 pub use tree::{KubepodsTree, Subscription, TreeOptions};

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use kubepods::path::{self, KubepodsRoots};
 
-/// Maximum depth of a kubepods root: `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind.
-const LOCATE_DEPTH: usize = 5;
+/// Maximum depth of a kubepods root. `/docker/<id>/kubelet.slice/kubelet-kubepods.slice` on kind has
+/// four levels; without root on the host, kind and k3s are below
+/// `user.slice/user-<n>.slice/user@<n>.service/<…>.slice/<…>`.
+const LOCATE_DEPTH: usize = 8;
 
 /// A root to watch.
 #[derive(Debug)]

@@ -115,7 +115,7 @@ impl<T> Slots<T> {
     }
 
     /// All values, in the order of their slots.
-    pub fn iter(&self) -> impl Iterator<Item = (CgroupId, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (CgroupId, &T)> + Clone {
         self.entries.iter().flatten().map(|(id, value)| (*id, value))
     }
 

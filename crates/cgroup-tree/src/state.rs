@@ -14,7 +14,7 @@ use crate::entries::Entries;
 use crate::queue::{Change, Queue};
 use crate::roots::Roots;
 use crate::watches::Watches;
-use crate::{CgroupId, Interests, Role};
+use crate::{CgroupId, Interests, Role, Sought};
 
 /// All cgroups of the tree, and the changes that the subscribers have not taken yet.
 #[derive(Debug)]
@@ -37,6 +37,10 @@ pub(crate) struct TreeState {
     is_reported: bool,
     /// Whether some existing directory could not be listed in the current walk.
     walk_incomplete: bool,
+    /// Containers to search for outside of the roots.
+    sought: Vec<Sought>,
+    /// Whether some of them were not searched for yet.
+    sought_anew: bool,
     /// Time of the last walk that was due. Walks for another reason do not delay the next one.
     walked: Option<Instant>,
     /// The current time, for `TreeCgroup::found`.
@@ -58,6 +62,8 @@ impl TreeState {
             walk: 0,
             is_reported: false,
             walk_incomplete: false,
+            sought: Vec::new(),
+            sought_anew: false,
             walked: None,
             now: Instant::now(),
         }
@@ -106,6 +112,7 @@ impl TreeState {
         self.watches.error().is_some()
             || self.overflowed
             || self.root_appeared
+            || self.sought_anew
             || self.entries.is_empty()
     }
 
@@ -135,6 +142,12 @@ impl TreeState {
         if let Some(error) = failed {
             self.watches.give_up(format!("cannot wait for inotify events: {error}"));
         }
+    }
+
+    /// Sets the containers to search for outside of the roots, from the next walk on.
+    pub(crate) fn seek(&mut self, sought: Vec<Sought>) {
+        self.sought_anew |= sought.iter().any(|new| self.sought.iter().all(|old| old.id != new.id));
+        self.sought = sought;
     }
 
     /// Adds a subscriber; its first changes are the additions of all known cgroups.

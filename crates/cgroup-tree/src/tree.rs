@@ -10,7 +10,7 @@ use kernel_text::CgroupVersion;
 
 use crate::roots::Roots;
 use crate::state::TreeState;
-use crate::{CgroupId, Change, Interests, TreeCgroup};
+use crate::{CgroupId, Change, Interests, Sought, TreeCgroup};
 
 #[cfg(test)]
 mod tests;
@@ -140,6 +140,14 @@ impl Subscription {
     /// is removed without waiting for the event. Returns whether it still exists.
     pub fn report_vanished(&mut self, id: CgroupId, changes: &mut Vec<Change>) -> bool {
         self.apply(changes, |state| state.remove_if_gone(id))
+    }
+
+    /// Sets the containers to search for outside of the kubepods roots, by their ids: a container
+    /// runtime with another cgroup driver than the kubelet's creates their cgroups elsewhere. The
+    /// next reconciliation walks if there is a new one; later walks search again. Those that were
+    /// found stay until they are removed.
+    pub fn seek(&self, sought: Vec<Sought>) {
+        self.tree.lock().seek(sought);
     }
 
     fn apply<T>(

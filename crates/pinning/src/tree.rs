@@ -157,7 +157,8 @@ impl PodTree {
     }
 
     fn add(&mut self, cgroup: &cgroup_tree::TreeCgroup) {
-        if cgroup.role == Role::Above {
+        // A container outside of the kubepods root is not below its pod's cpuset.
+        if matches!(cgroup.role, Role::Above | Role::Stray(_)) {
             return;
         }
         let path = self.mount.join(&*cgroup.path);

@@ -9,7 +9,7 @@ use super::TreeState;
 use crate::entries::NewCgroup;
 use crate::queue::Change;
 use crate::roots::{Root, ancestors};
-use crate::{CgroupId, Role};
+use crate::{CgroupId, Role, strays};
 
 impl TreeState {
     /// Walks the whole tree: adds new cgroups, removes those that are gone, and replaces those with
@@ -23,6 +23,7 @@ impl TreeState {
         let roots = self.roots.find(&self.mount, self.entries.root_paths());
         self.drop_above(&roots);
         roots.iter().for_each(|root| self.reconcile_root(root));
+        self.reconcile_strays();
         self.drop_unseen();
         self.roots.report_missing(self.entries.is_empty(), &self.mount);
     }
@@ -116,17 +117,45 @@ impl TreeState {
             Some(path) => Some(Role::Known(path)),
             // Only root on the host creates cgroups inside a pod's.
             None => {
-                let pod = self.entries[parent].cgroup.role.pod_uid()?;
-                Some(Role::Foreign { pod: pod.into() })
+                let Role::Known(CgroupPath::Pod(pod)) = &self.entries[parent].cgroup.role else {
+                    return None;
+                };
+                let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+                let id = path::container_id(name).unwrap_or(name).into();
+                Some(Role::Foreign { pod: pod.clone(), id })
             }
         }
     }
 
-    /// Adds the visible cgroups above a root, from the mount's root down; returns the lowest.
+    /// Keeps the known strays that still exist, and searches for the containers that are sought.
+    fn reconcile_strays(&mut self) {
+        self.sought_anew = false;
+        for id in self.entries.strays() {
+            if self.remove_if_gone(id) {
+                self.entries[id].seen = self.walk;
+            }
+        }
+        if self.sought.is_empty() {
+            return;
+        }
+        for (relative, container) in strays::find(&self.mount, &self.sought) {
+            let is_known = self.entries.at(&relative).is_some();
+            let inode = cgroupfs::inode(&self.mount.join(&relative));
+            let Some(inode) = inode.ok().filter(|_| !is_known) else { continue };
+            let role = Role::Stray(container);
+            let (parent, path) = (self.add_above(&relative), relative.into());
+            let (is_this_kubelets, seen_created) = (true, false);
+            self.add(NewCgroup { path, inode, role, parent, is_this_kubelets, seen_created });
+        }
+    }
+
+    /// Adds the visible cgroups above a root or a stray, from the mount's root down; returns the
+    /// lowest. A stray may also be below a cgroup of the tree.
     fn add_above(&mut self, root: &str) -> Option<CgroupId> {
         let mut parent = None;
         for relative in ancestors(root) {
-            parent = self.entries.above_at(relative).or_else(|| {
+            let known = self.entries.above_at(relative).or_else(|| self.entries.at(relative));
+            parent = known.or_else(|| {
                 let inode = cgroupfs::inode(&self.mount.join(relative)).ok()?;
                 let (path, role) = (relative.into(), Role::Above);
                 let (is_this_kubelets, seen_created) = (true, false);
@@ -147,10 +176,10 @@ impl TreeState {
     fn drop_above(&mut self, roots: &[Root]) {
         for id in self.entries.above().to_vec() {
             let Some(cgroup) = self.entries.get(id).map(|entry| &entry.cgroup) else { continue };
-            let is_needed = roots
-                .iter()
-                .filter(|root| root.is_this_kubelets)
-                .any(|root| ancestors(&root.path).any(|above| above == &*cgroup.path));
+            let is_above = |path: &str| ancestors(path).any(|above| above == &*cgroup.path);
+            let strays = self.entries.strays();
+            let is_needed = roots.iter().any(|root| root.is_this_kubelets && is_above(&root.path))
+                || strays.iter().any(|&id| is_above(&self.entries[id].cgroup.path));
             let is_same = cgroupfs::inode(&self.mount.join(&*cgroup.path))
                 .is_ok_and(|inode| inode == cgroup.inode);
             if !is_needed || !is_same {
