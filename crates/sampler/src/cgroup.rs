@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(crate) use cgroup_tree::CgroupId;
 use cgroup_tree::Role;
 use kernel_text::Bandwidth;
-use kubepods::path::{CgroupPath, Driver, QosClass};
+use kubepods::path::{self, CgroupPath, Driver, PodCgroup, QosClass};
 use snapshot::{CpuLimit, CpuWeight, KernelCounters, Limit};
 
 use crate::budget::DescriptorBudget;
@@ -46,9 +46,17 @@ pub(crate) enum SampledKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContainerKey {
     pub(crate) uid: Box<str>,
+    /// The container id, or the name of a cgroup without one.
     pub(crate) id: Box<str>,
     pub(crate) qos: QosClass,
     pub(crate) driver: Driver,
+}
+
+impl ContainerKey {
+    /// Whether the cgroup may be a container's: its name has an id.
+    pub(crate) fn has_container_id(&self) -> bool {
+        path::container_id(&self.id) == Some(&self.id)
+    }
 }
 
 impl SampledKind {
@@ -57,21 +65,34 @@ impl SampledKind {
         let path = match role {
             Role::Above => return Some(Self::Above),
             Role::Root => return Some(Self::Root),
-            Role::Foreign { .. } => return None,
+            Role::Foreign { pod, id } => return Some(Self::of_container(pod, id)),
+            Role::Stray(container) => {
+                return Some(Self::of_container(&container.pod, &container.id));
+            }
             Role::Known(path) => path,
         };
         match path {
-            CgroupPath::SystemPartition { .. } => Some(Self::Partition),
+            CgroupPath::Partition { .. } => Some(Self::Partition),
             CgroupPath::Qos { .. } => Some(Self::Qos),
             CgroupPath::Pod(pod) => Some(Self::Pod { uid: pod.uid.clone() }),
             CgroupPath::Conmon(_) => Some(Self::Conmon),
             CgroupPath::Nested { .. } => None,
-            CgroupPath::Container(container) => Some(Self::Container(ContainerKey {
-                qos: container.pod.qos,
-                driver: container.pod.root.driver,
-                uid: container.pod.uid.clone(),
-                id: container.id.clone(),
-            })),
+            CgroupPath::Container(container) => {
+                Some(Self::of_container(&container.pod, &container.id))
+            }
+        }
+    }
+
+    fn of_container(pod: &PodCgroup, id: &str) -> Self {
+        let (qos, driver) = (pod.qos, pod.root.driver);
+        Self::Container(ContainerKey { uid: pod.uid.clone(), id: id.into(), qos, driver })
+    }
+
+    /// The container or sandbox.
+    pub(crate) fn container(&self) -> Option<&ContainerKey> {
+        match self {
+            Self::Container(key) => Some(key),
+            _ => None,
         }
     }
 
@@ -85,8 +106,8 @@ impl SampledKind {
 }
 
 /// Naming state of a container's or pod's cgroup. Transitions: `Pending` → `Unmapped` → `Named` or
-/// `Sandbox`, and `Sandbox` → `Named` if a pod list names it later. A name is final for the
-/// cgroup's lifetime.
+/// `Sandbox`, `Sandbox` → `BusySandbox`, and from both to `Named` if a pod list names it later. A
+/// name is final for the cgroup's lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     /// Too new to be in a pod list: read and counted, but not shown yet.
@@ -97,6 +118,15 @@ pub(crate) enum Naming {
     Named,
     /// A sandbox or a monitor: no series, no reads.
     Sandbox,
+    /// A sandbox that uses CPU, as those of gVisor and Kata do: shown as part of its pod.
+    BusySandbox,
+}
+
+impl Naming {
+    /// Whether it has no name yet.
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Unmapped)
+    }
 }
 
 /// A watched cgroup.
@@ -127,6 +157,8 @@ pub(crate) struct SampledCgroup {
     pub(crate) exit: Option<OwnedFd>,
     /// Whether a read has reported that it is gone.
     pub(crate) vanished: bool,
+    /// Usage of a sandbox at a walk, nanoseconds.
+    pub(crate) sandbox_usage: Option<(Instant, u64)>,
 }
 
 /// Quotas of a cgroup and all its ancestors.
@@ -182,6 +214,7 @@ impl SampledCgroup {
             path: PathQuota::default(),
             exit: None,
             vanished: false,
+            sandbox_usage: None,
         }
     }
 
@@ -199,8 +232,9 @@ impl SampledCgroup {
     /// Whether it is unnamed and its next lookup is due. `may_answer`: some source may still name
     /// it.
     pub(crate) fn is_to_be_named(&self, now: Instant, may_answer: bool, timing: &Timing) -> bool {
-        let is_open = matches!(self.naming, Naming::Pending | Naming::Unmapped);
-        is_open && self.lookup.is_due(now) && (may_answer || !self.lookup.is_exhausted(timing))
+        self.naming.is_open()
+            && self.lookup.is_due(now)
+            && (may_answer || !self.lookup.is_exhausted(timing))
     }
 
     /// Whether its usage file may still appear, and is looked for between ticks.

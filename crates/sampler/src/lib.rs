@@ -12,6 +12,7 @@ mod counter;
 mod features;
 mod files;
 mod governor;
+mod missing;
 mod naming;
 mod own_process;
 mod plan;

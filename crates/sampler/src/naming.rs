@@ -56,7 +56,7 @@ pub(crate) enum Name {
     Pending,
     /// Shown by its id.
     Unmapped(Box<ContainerIdentity>),
-    /// A sandbox: never shown.
+    /// A sandbox: shown only if it uses CPU.
     Sandbox,
 }
 
@@ -126,11 +126,16 @@ pub(crate) fn name(
     let Lookup::Unlisted { pod } = lookup else {
         return unnamed(is_old_enough);
     };
+    if !key.has_container_id() {
+        return Name::Sandbox;
+    }
     if age_at_list.is_some_and(|age| age >= timing.listed_after) {
         if let Some(container) = by_limits(pod, limits) {
             return Name::Known(Box::new(known(pod, container, key)));
         }
-        if pod.leaves_only_its_sandbox(|id| surroundings.lives(id)) && !surroundings.has_sandbox() {
+        // The containers of a virtual machine have no cgroups.
+        let lives = |id: &str| pod.is_sandboxed() || surroundings.lives(id);
+        if pod.leaves_only_its_sandbox(lives) && !surroundings.has_sandbox() {
             return Name::Sandbox;
         }
     }
@@ -277,6 +282,19 @@ pub(crate) fn unmapped(index: &PodIndex, key: &ContainerKey) -> ContainerIdentit
     in_pod(index, key, &key.id)
 }
 
+/// Container name of a sandbox's series, as cAdvisor names it. No container has this name: names
+/// are lowercase.
+const SANDBOX: &str = "POD";
+
+/// Identity of a sandbox that uses CPU; `None` while the pod is unknown.
+pub(crate) fn sandbox(index: &PodIndex, key: &ContainerKey) -> Option<ContainerIdentity> {
+    let pod = index.pod(&key.uid)?;
+    let identity = in_pod(index, key, SANDBOX);
+    let cpu_qos = pod.pinning.qos_class.as_deref().unwrap_or_default().to_owned();
+    let qos_class = pod.qos_class.unwrap_or(key.qos).as_str().to_owned();
+    Some(ContainerIdentity { cpu_qos, qos_class, workload: workload(pod), ..identity })
+}
+
 /// Identity that collects the counts of a pod's unnamed exited containers once there are many;
 /// without a container name.
 pub(crate) fn exited_unnamed(index: &PodIndex, key: &ContainerKey) -> ContainerIdentity {
@@ -328,10 +346,12 @@ mod tests {
 
     use super::*;
 
+    const NEW: &str = "7c380dd8f4c91ff4b6b8d2a8f0a5f1b64b3e8c2d7a90f1e2d3c4b5a697887766";
+
     fn key() -> ContainerKey {
         ContainerKey {
             uid: "u".into(),
-            id: "new".into(),
+            id: NEW.into(),
             qos: QosClass::Burstable,
             driver: Driver::Cgroupfs,
         }
@@ -444,7 +464,7 @@ mod tests {
         let lives = || InPod { old_lives: true, ..InPod::default() };
         let pause = || InPod { pause: true, ..InPod::default() };
         let cases = [
-            ("its id is listed", &index("new", ContainerState::Running), 0, 0, pause(), "named"),
+            ("its id is listed", &index(NEW, ContainerState::Running), 0, 0, pause(), "named"),
             ("a pause", &running, 0, 0, pause(), "sandbox"),
             ("a second pause", &running, 9, 9, InPod { sandbox: true, ..pause() }, "unmapped"),
             ("a late list, all there", &running, 9, 5, lives(), "sandbox"),
@@ -485,9 +505,37 @@ mod tests {
     }
 
     #[test]
+    fn a_virtual_machine_is_the_sandbox_of_containers_without_cgroups() {
+        let pod = |class: &str| {
+            let mut pod = (**index("old", ContainerState::Running).pod("u").unwrap()).clone();
+            pod.runtime_class = Some(class.into());
+            PodIndex::build(&PodIndex::default(), vec![Arc::new(pod)], [])
+        };
+        let of_class = |class| named(&pod(class), 9, 5, &InPod::default());
+        assert_eq!((of_class("kata-qemu"), of_class("nvidia")), ("sandbox", "unmapped"));
+    }
+
+    #[test]
+    fn a_cgroup_without_a_container_id_is_part_of_the_sandbox() {
+        let key = ContainerKey { id: "vcpu".into(), ..key() };
+        let name = |index: &PodIndex| {
+            name(index, &key, Circumstances::default(), &InPod::default(), &Timing::default())
+        };
+        assert_eq!(name(&index("old", ContainerState::Running)), Name::Sandbox);
+        assert!(matches!(name(&PodIndex::default()), Name::Unmapped(_)), "its pod is unknown");
+    }
+
+    #[test]
+    fn a_busy_sandbox_is_named_as_cadvisor_names_it() {
+        let found = sandbox(&index("old", ContainerState::Running), &key()).unwrap();
+        assert_eq!((&*found.pod, &*found.container), ("web", "POD"));
+        assert_eq!(sandbox(&PodIndex::default(), &key()), None);
+    }
+
+    #[test]
     fn a_listed_container_costs_no_read_of_its_processes() {
         let surroundings = InPod::default();
-        named(&index("new", ContainerState::Running), 0, 0, &surroundings);
+        named(&index(NEW, ContainerState::Running), 0, 0, &surroundings);
         assert_eq!(surroundings.looks.get(), 0);
     }
 

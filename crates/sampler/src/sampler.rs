@@ -25,6 +25,7 @@ use snapshot::{NodeSnapshot, NodeWaits, Published};
 
 use crate::budget::DescriptorBudget;
 use crate::bulk::BulkSource;
+use crate::missing::MissingContainers;
 use crate::naming::ExportedLabel;
 use crate::publish::SnapshotPublisher;
 use crate::tree::SampledTree;
@@ -66,6 +67,7 @@ pub struct Sampler {
     schedule: Schedule,
     reader: ReadState,
     names: NameLookup,
+    missing: MissingContainers,
     ledger: Ledger,
     node: NodeState,
     publisher: SnapshotPublisher,
@@ -105,6 +107,7 @@ impl Sampler {
             wake,
             schedule: Schedule::new(&config),
             reader: ReadState::new(&config.proc_root),
+            missing: MissingContainers::default(),
             ledger: Ledger::default(),
             node: NodeState::new(&config, &tree.hierarchy),
             names: NameLookup::new(names, config.proc_root, config.pod_labels),
@@ -141,6 +144,12 @@ impl Sampler {
     #[must_use]
     pub fn interval(&self) -> Duration {
         self.schedule.governor.interval()
+    }
+
+    /// Whether some listed container has no cgroup, but not for long enough to be reported.
+    #[must_use]
+    pub fn awaits_missing(&self) -> bool {
+        self.missing.awaits_report()
     }
 
     /// Makes [`Sampler::wait`] break when `stop` becomes readable.
@@ -194,8 +203,10 @@ impl Sampler {
         let walked = self.reconcile(due, now);
         if walked {
             self.node.probe.read_slow();
+            self.show_busy_sandboxes(now);
         }
         self.rename(now);
+        self.seek_missing(now);
         self.watch_exits(walked);
         self.schedule.read_at = Some(now + began.elapsed());
         self.read_all(now);

@@ -47,6 +47,12 @@ pub(crate) struct Timing {
     pub(crate) hide_unlisted: Duration,
     /// Age of a cgroup at which a new list request must name it: 5 s.
     pub(crate) listed_after: Duration,
+    /// Time between two comparisons of the list of pods with the cgroups: 2 s.
+    pub(crate) missing_check: Duration,
+    /// Time without a cgroup after which a running container is reported: 30 s.
+    pub(crate) missing_after: Duration,
+    /// Age of a list up to which it counts for that: 60 s.
+    pub(crate) recent_list: Duration,
     /// Time over which the cost of sampling is measured before a decision: 10 s, long enough that a
     /// single walk does not matter.
     pub(crate) cost_window: Duration,
@@ -71,6 +77,9 @@ impl Default for Timing {
             hide_unknown_pod: Duration::from_secs(10),
             hide_unlisted: Duration::from_secs(3),
             listed_after: Duration::from_secs(5),
+            missing_check: Duration::from_secs(2),
+            missing_after: Duration::from_secs(30),
+            recent_list: Duration::from_secs(60),
             cost_window: Duration::from_secs(10),
             max_interval: Duration::from_secs(60),
         }

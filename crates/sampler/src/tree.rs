@@ -4,16 +4,19 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cgroup_tree::{CgroupId, Change, Interests, KubepodsTree, Slots, Subscription, depth_key};
-use cgroupfs::Hierarchy;
-use kernel_text::CgroupVersion;
+use cgroup_tree::{
+    CgroupId, Change, Interests, KubepodsTree, Slots, Sought, Subscription, depth_key,
+};
+use cgroupfs::{Hierarchy, KeptFile};
+use kernel_text::{CgroupVersion, CpuStat, parse_u64};
 
 use crate::budget::{DescriptorBudget, ReadClass};
 use crate::cgroup::{PathQuota, SampledCgroup, SampledKind};
-use crate::files::{self, FileSet, Keeping, ReadErrors};
+use crate::files::{self, FileSet, Keeping, ReadBuffers, ReadErrors};
 use crate::plan::{Watched, kept_files};
 use crate::series::SeriesId;
 use crate::timing::{self, Timing};
@@ -180,6 +183,33 @@ impl SampledTree {
         let cgroup = self.cgroups.get(id)?;
         let is_container = matches!(cgroup.kind, SampledKind::Container(_));
         cgroup.series.filter(|_| is_container && cgroup.is_read())
+    }
+
+    /// Whether this is the cgroup of a pod.
+    pub(crate) fn is_pod(&self, id: CgroupId) -> bool {
+        self.cgroups.get(id).is_some_and(|cgroup| matches!(cgroup.kind, SampledKind::Pod { .. }))
+    }
+
+    /// Reads the CPU time of a cgroup whose files are not open, nanoseconds; `None` if it cannot be
+    /// read.
+    pub(crate) fn read_usage(&self, id: CgroupId, buffers: &mut ReadBuffers) -> Option<u64> {
+        let Hierarchy { version, cpu, cpuacct, .. } = &self.hierarchy;
+        let mut read = |mount: &Path, name| {
+            let directory = mount.join(&*self.cgroups[id].relative);
+            let file = KeptFile::open(&directory, name).ok()??;
+            file.read(&mut buffers.text).map(<[u8]>::to_vec).ok()
+        };
+        match version {
+            CgroupVersion::V1 => {
+                parse_u64("cpuacct.usage", &read(cpuacct.as_deref()?, "cpuacct.usage")?).ok()
+            }
+            CgroupVersion::V2 => CpuStat::parse(&read(cpu, "cpu.stat")?).ok()?.usage_ns,
+        }
+    }
+
+    /// Sets the containers to search for outside of the kubepods roots.
+    pub(crate) fn seek(&self, sought: Vec<Sought>) {
+        self.subscription.seek(sought);
     }
 
     /// Quotas above a cgroup.

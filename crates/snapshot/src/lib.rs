@@ -17,8 +17,8 @@ pub use kernel_text::{Bandwidth, CpuPlace, CpuTimes, Quota, WeightRule};
 pub use limit::{CpuLimit, Limit};
 pub use node::{
     CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
-    FeatureState, KernelCounters, KernelInfo, NodeRow, NodeSnapshot, PodIdentity, PodRow,
-    ProcessRow, SamplerRow, SpecRow, Threads, WINDOW_BUCKETS, WindowHistogram,
+    FeatureState, KernelCounters, KernelInfo, MissingContainer, NodeRow, NodeSnapshot, PodIdentity,
+    PodRow, ProcessRow, SamplerRow, SpecRow, Threads, WINDOW_BUCKETS, WindowHistogram,
 };
 pub use published::Published;
 pub use waits::{

@@ -31,6 +31,8 @@ pub struct NodeSnapshot {
     pub pods: Vec<PodRow>,
     /// The kubelet's cgroups with their names, to look up a container by cgroup.
     pub cgroups: Vec<CgroupRow>,
+    /// Containers without a cgroup; `None` without a recent list of pods.
+    pub missing: Option<Arc<[MissingContainer]>>,
     /// Waits and their causes, if traced.
     pub waits: Arc<NodeWaits>,
     /// Metrics of the node.
@@ -373,6 +375,19 @@ pub enum CgroupKind {
     Pod,
     /// A kubepods root, the system partition, or a QoS level.
     AbovePods,
+}
+
+/// A container that a recent list of pods calls running, and that has had no cgroup for 30 s.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingContainer {
+    /// Namespace of the pod.
+    pub namespace: Box<str>,
+    /// Name of the pod.
+    pub pod: Box<str>,
+    /// Name of the container.
+    pub container: Box<str>,
+    /// Runtime class of the pod, if it is known to run pods in a sandbox, which has a cgroup instead.
+    pub sandboxed_by: Option<Box<str>>,
 }
 
 /// A set of CPUs: its list and its size.

@@ -110,8 +110,12 @@ impl Sampler {
             (SampledKind::Container(key), Some(series)) => {
                 self.reader.tasks.forget(id);
                 self.ledger.containers.detach(series);
-                if cgroup.naming != Naming::Named {
-                    let (found, pod) = (cgroup.found, cgroup.parent.unwrap_or(id));
+                let Some(pod) = cgroup.parent.filter(|&parent| self.tree.is_pod(parent)) else {
+                    // It may hold its series itself.
+                    return self.ledger.containers.drop_pod(id);
+                };
+                if cgroup.naming.is_open() {
+                    let found = cgroup.found;
                     let is_shown = cgroup.naming == Naming::Unmapped;
                     let gone = ExitedUnnamed { key: key.clone(), found, series, pod, is_shown };
                     self.names.keep_exited(gone, &mut self.ledger.containers);
@@ -127,12 +131,13 @@ impl Sampler {
             self.names.source.pod_lives(uid, true);
         }
         let SampledKind::Container(key) = &cgroup.kind else { return };
-        self.node.probe.kernel.cgroup_driver = key.driver.as_str();
-        let (parent, found) = (cgroup.parent, cgroup.found);
-        let since = |start: Instant| found.saturating_duration_since(start);
-        let together = self.schedule.timing.started_together;
-        if parent.is_some_and(|parent| since(self.tree.cgroups[parent].found) < together) {
-            self.tree.cgroups[id].last.inherit_history();
+        let (driver, parent, found) = (key.driver, cgroup.parent, cgroup.found);
+        if let Some(pod) = parent.filter(|&parent| self.tree.is_pod(parent)) {
+            self.node.probe.kernel.cgroup_driver = driver.as_str();
+            let since = found.saturating_duration_since(self.tree.cgroups[pod].found);
+            if since < self.schedule.timing.started_together {
+                self.tree.cgroups[id].last.inherit_history();
+            }
         }
         self.name(id, now);
         self.watch_exit(id);

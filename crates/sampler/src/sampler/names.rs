@@ -7,7 +7,7 @@ use snapshot::ContainerIdentity;
 
 use super::Sampler;
 use super::lookup::{Awaited, ExitedUnnamed, Lookups, NameLookup};
-use crate::cgroup::{CgroupId, LastCounters, Naming, SampledCgroup, SampledKind};
+use crate::cgroup::{CgroupId, ContainerKey, LastCounters, Naming, SampledCgroup, SampledKind};
 use crate::naming::{self, Circumstances, KnownContainer, Name, Surroundings};
 use crate::plan::Activity;
 use crate::series::{ContainerSeries, SeriesId, SeriesTable, Track};
@@ -21,6 +21,12 @@ const ASKED_FOR: Duration = Duration::from_secs(120);
 /// merged into one series of the pod.
 const MAX_EXITED: usize = 8;
 
+/// Whether a sandbox that used this much CPU in this time does more than a pause process, which
+/// sleeps: at least 1 % of a CPU.
+fn is_busy(used_ns: u64, time: Duration) -> bool {
+    time >= Duration::from_secs(1) && u128::from(used_ns) * 100 >= time.as_nanos()
+}
+
 /// Kernel data about an unnamed cgroup, from the tree and `/proc`.
 struct InTree<'a> {
     tree: &'a SampledTree,
@@ -33,14 +39,15 @@ impl InTree<'_> {
         self.tree.hierarchy.cpu.join(&*self.tree.cgroups[self.id].relative)
     }
 
-    fn siblings(&self) -> impl Iterator<Item = &SampledCgroup> {
-        let parent = self.tree.cgroups[self.id].parent;
-        let others = self
-            .tree
-            .cgroups
-            .iter()
-            .filter(move |&(id, cgroup)| id != self.id && cgroup.parent == parent);
-        others.map(|(_, cgroup)| cgroup).filter(|cgroup| !cgroup.vanished)
+    /// The other containers of the pod, wherever their cgroups are.
+    fn siblings(&self) -> impl Iterator<Item = (&ContainerKey, &SampledCgroup)> {
+        let uid = self.tree.cgroups[self.id].kind.container().map(|key| &key.uid);
+        let others =
+            self.tree.cgroups.iter().filter(|&(id, cgroup)| id != self.id && !cgroup.vanished);
+        others.filter_map(move |(_, cgroup)| {
+            let key = cgroup.kind.container()?;
+            (Some(&key.uid) == uid).then_some((key, cgroup))
+        })
     }
 }
 
@@ -56,15 +63,14 @@ impl Surroundings for InTree<'_> {
     }
 
     fn lives(&self, container_id: &str) -> bool {
-        self.siblings()
-            .any(|cgroup| matches!(&cgroup.kind, SampledKind::Container(key) if *key.id == *container_id))
+        self.siblings().any(|(key, _)| *key.id == *container_id)
     }
 
     fn has_sandbox(&self) -> bool {
-        let is_sandbox = |cgroup: &SampledCgroup| {
-            cgroup.naming == Naming::Sandbox && cgroup.kind != SampledKind::Conmon
-        };
-        self.siblings().any(is_sandbox)
+        self.siblings().any(|(key, cgroup)| {
+            let is_sandbox = matches!(cgroup.naming, Naming::Sandbox | Naming::BusySandbox);
+            is_sandbox && key.has_container_id()
+        })
     }
 }
 
@@ -87,7 +93,7 @@ impl NameLookup {
                 self.lookups.wait_for(Awaited::Names);
             }
             Naming::Pending | Naming::Unmapped => {}
-            Naming::Named | Naming::Sandbox => return,
+            Naming::Named | Naming::Sandbox | Naming::BusySandbox => return,
         }
         self.lookups.plan(cgroup.lookup.due());
     }
@@ -198,7 +204,7 @@ impl Sampler {
                     has_shown |= self.name(id, now);
                 }
                 (SampledKind::Container(_), Naming::Named) if changed => self.refresh(id),
-                (SampledKind::Container(_), Naming::Sandbox) if changed => {
+                (SampledKind::Container(_), Naming::Sandbox | Naming::BusySandbox) if changed => {
                     has_shown |= self.name_listed(id);
                 }
                 (SampledKind::Pod { .. }, Naming::Pending | Naming::Unmapped)
@@ -233,7 +239,7 @@ impl Sampler {
         let (index, timing) = (&self.names.index, &self.schedule.timing);
         match naming::name(index, key, circumstances, &surroundings, timing) {
             Name::Known(known) => self.name_known(id, &known),
-            Name::Sandbox => self.name_sandbox(id),
+            Name::Sandbox => self.name_sandbox(id, now),
             Name::Unmapped(identity) => {
                 self.names.source.ask(&key.uid, &key.id);
                 let labels = cgroup
@@ -291,7 +297,15 @@ impl Sampler {
         true
     }
 
-    fn name_sandbox(&mut self, id: CgroupId) {
+    fn name_sandbox(&mut self, id: CgroupId, now: Instant) {
+        let cgroup = &self.tree.cgroups[id];
+        let series = cgroup.series.map(|series| self.ledger.containers.get(series).row());
+        let grown_ns = series.and_then(|row| row.usage_ns).unwrap_or(0);
+        let is_idle = cgroup.activity.is_idle(now, &self.schedule.timing);
+        let age = now.saturating_duration_since(cgroup.found);
+        if !is_idle && is_busy(grown_ns, age) && self.show_busy_sandbox(id) {
+            return;
+        }
         let cgroup = &mut self.tree.cgroups[id];
         cgroup.naming = Naming::Sandbox;
         cgroup.last = LastCounters::default();
@@ -306,6 +320,54 @@ impl Sampler {
         self.tree.close_files(id);
     }
 
+    /// Shows the sandboxes that have used CPU since the last walk.
+    pub(super) fn show_busy_sandboxes(&mut self, now: Instant) {
+        for slot in 0..self.tree.cgroups.capacity() {
+            let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
+            let cgroup = &self.tree.cgroups[id];
+            if cgroup.naming != Naming::Sandbox || cgroup.kind.container().is_none() {
+                continue;
+            }
+            let last = cgroup.sandbox_usage;
+            let usage = self.tree.read_usage(id, &mut self.reader.buffers);
+            if let Some(((read, before), usage)) = last.zip(usage) {
+                let time = now.saturating_duration_since(read);
+                if is_busy(usage.saturating_sub(before), time) {
+                    self.show_busy_sandbox(id);
+                }
+            }
+            self.tree.cgroups[id].sandbox_usage = usage.map(|usage| (now, usage));
+        }
+    }
+
+    /// Shows a sandbox as part of its pod. Returns whether it did.
+    fn show_busy_sandbox(&mut self, id: CgroupId) -> bool {
+        let Some(key) = self.tree.cgroups[id].kind.container() else { return false };
+        // Its usage contains that of a container below it, which has a series of its own.
+        if self.tree.cgroups.iter().any(|(_, cgroup)| cgroup.parent == Some(id)) {
+            return false;
+        }
+        let Some(identity) = naming::sandbox(&self.names.index, key) else { return false };
+        self.names.source.withdraw(&key.id);
+        self.assign(id, identity, true, Naming::BusySandbox);
+        self.tree.open_files(id, &mut self.reader.errors);
+        true
+    }
+
+    /// The cgroup that holds a container's series: its pod's, wherever its own is. The series is
+    /// removed with it.
+    fn holder(&self, id: CgroupId) -> CgroupId {
+        let cgroup = &self.tree.cgroups[id];
+        let above = cgroup.parent.filter(|&parent| self.tree.is_pod(parent));
+        let of_pod = || {
+            let uid = &cgroup.kind.container()?.uid;
+            let is_its =
+                |kind: &SampledKind| matches!(kind, SampledKind::Pod { uid: pod } if pod == uid);
+            self.tree.cgroups.iter().find(|(_, one)| is_its(&one.kind)).map(|(pod, _)| pod)
+        };
+        above.or_else(of_pod).unwrap_or(id)
+    }
+
     /// Assigns a cgroup to the series of `identity`.
     fn assign(
         &mut self,
@@ -314,9 +376,9 @@ impl Sampler {
         visible: bool,
         naming: Naming,
     ) -> SeriesId {
+        let pod = self.holder(id);
         let cgroup = &mut self.tree.cgroups[id];
         cgroup.naming = naming;
-        let pod = cgroup.parent.unwrap_or(id);
         let series = match cgroup.series {
             Some(series) => self.ledger.containers.rename(series, identity, pod, visible),
             None => self.ledger.containers.attach(identity, pod, visible),
@@ -331,6 +393,18 @@ impl Sampler {
         // A cgroup with the same id takes over the counts that its predecessor left unnamed.
         self.names.exited.retain(|gone| gone.series != series);
         series
+    }
+
+    /// Compares the list of pods with the cgroups. Containers without one are searched for outside
+    /// of the kubepods roots at the next tick.
+    pub(super) fn seek_missing(&mut self, now: Instant) {
+        let cgroups = self.tree.cgroups.iter();
+        let cgroups =
+            cgroups.filter_map(|(_, cgroup)| Some((cgroup.kind.container()?, cgroup.naming)));
+        let list = (&*self.names.index, self.names.source.listed_at());
+        if let Some(sought) = self.missing.check(now, list, cgroups, &self.schedule.timing) {
+            self.tree.seek(sought);
+        }
     }
 
     /// Names a pod's own series, if the pod has one.

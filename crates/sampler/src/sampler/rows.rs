@@ -21,6 +21,7 @@ impl Sampler {
         let interval = self.interval();
         let scan = self.reader.tasks.cost();
         let waits = self.publisher.waits().latest();
+        let missing = self.missing.reported().cloned();
         let Self { publisher, ledger, tree, node, reader, .. } = self;
         let Ledger { containers, pods } = ledger;
         let NodeState { probe, features, .. } = node;
@@ -35,6 +36,7 @@ impl Sampler {
                 .containers
                 .iter_mut()
                 .for_each(|row| row.weight_rule = probe.kernel.weight_rule);
+            snapshot.missing.clone_from(&missing);
             snapshot.waits = waits;
             snapshot.waits.join(&mut snapshot.containers);
             snapshot.cgroups.clear();
@@ -69,7 +71,7 @@ fn cgroup_row(cgroup: &SampledCgroup, containers: &mut SeriesTable<ContainerSeri
         ) => CgroupKind::AbovePods,
         (SampledKind::Pod { .. }, ..) => CgroupKind::Pod,
         (SampledKind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
-        (_, Naming::Named | Naming::Unmapped, Some(series)) => {
+        (_, Naming::Named | Naming::Unmapped | Naming::BusySandbox, Some(series)) => {
             CgroupKind::Container(Arc::clone(&containers.get_mut(series).row_mut().identity))
         }
         _ => CgroupKind::Pending,
@@ -87,7 +89,7 @@ fn describe(tree: &SampledTree, errors: &ReadErrors, row: &mut SamplerRow) {
             (SampledKind::Above | SampledKind::Root | SampledKind::Partition, _) => {}
             (SampledKind::Qos, _) => qos += 1,
             (SampledKind::Pod { .. }, _) => pod += 1,
-            (_, Naming::Sandbox) => sandbox += 1,
+            (_, Naming::Sandbox | Naming::BusySandbox) => sandbox += 1,
             (_, naming) => {
                 container += 1;
                 unmapped += u64::from(naming == Naming::Unmapped);

@@ -107,12 +107,16 @@ impl NodeOwners {
         }
         self.rows = rows;
         self.paths.clear();
+        let is_pod = |row: &&CgroupRow| matches!(row.kind, CgroupKind::Pod);
+        let pods: HashSet<&str> =
+            snapshot.cgroups.iter().filter(is_pod).map(|row| &*row.path).collect();
         // Containers first, because they determine the pod of the other cgroups.
         for row in &snapshot.cgroups {
             if let CgroupKind::Container(identity) = &row.kind {
                 let (container, pod) = self.container(identity);
                 self.own(row, Owner::Container { container, pod });
-                if let Some(above) = parent(&row.path) {
+                // A container outside of the kubepods roots is not below its pod.
+                if let Some(above) = parent(&row.path).filter(|above| pods.contains(above)) {
                     self.paths.insert(above.into(), Owner::Pod(pod));
                 }
             }
