@@ -23,6 +23,7 @@ mod injection;
 mod kernel;
 mod kubectl;
 mod node;
+mod other_nodes;
 mod page;
 mod reading;
 mod recording;

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use metrics::Format;
 use metrics::exposition::accepts_gzip;
+use snapshot::NodeSnapshot;
 
 use crate::auth::{self, Auth};
 use crate::browsers::{self, Browsers};
@@ -137,7 +138,8 @@ async fn healthz(State(sources): State<Sources>) -> Response {
 }
 
 async fn readyz(State(sources): State<Sources>) -> Response {
-    if sources.published.latest().sequence == 0 {
+    let latest = sources.published.latest();
+    if latest.sequence == 0 {
         return probe(StatusCode::SERVICE_UNAVAILABLE, "no sample taken yet\n".to_owned());
     }
     // Unauthenticated clients get no addresses and no errors about tokens: those are in the log.
@@ -145,10 +147,25 @@ async fn readyz(State(sources): State<Sources>) -> Response {
         Readiness::Unnamed { remedy } => {
             probe(StatusCode::OK, format!("ready, but pods have no names: {remedy}\n"))
         }
-        Readiness::Ready => probe(StatusCode::OK, "ready\n".to_owned()),
+        Readiness::Ready => probe(StatusCode::OK, format!("ready\n{}", without_cgroup(&latest))),
         Readiness::Waiting => {
             probe(StatusCode::SERVICE_UNAVAILABLE, "pod list not available yet\n".to_owned())
         }
+    }
+}
+
+/// A line about containers without a cgroup. The probe stays successful: a restart of the agent
+/// would not find them.
+fn without_cgroup(latest: &NodeSnapshot) -> String {
+    let all = latest.missing.iter().flat_map(|missing| missing.iter());
+    match all.filter(|row| row.sandboxed_by.is_none()).count() {
+        0 => String::new(),
+        1 => "1 running container has no cgroup and is not measured: cpuwarden doctor names it\n"
+            .to_owned(),
+        count => format!(
+            "{count} running containers have no cgroup and are not measured: cpuwarden doctor names \
+             them\n"
+        ),
     }
 }
 

@@ -151,6 +151,20 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         }
     }),
     gauge(
+        "cpuwarden_containers_without_cgroup",
+        &["sandboxed"],
+        "Containers that a list of pods younger than 60 s calls running and that have had no cgroup for 30 s: they are \
+         not measured; 0 on a healthy node. sandboxed is true if the runtime class of the pod is known to run pods in a \
+         sandbox (gVisor, Kata), whose usage counts for the pod. Absent without a recent list.",
+    )
+    .read(|snapshot, out| {
+        let Some(missing) = &snapshot.missing else { return };
+        for (label, sandboxed) in [("false", false), ("true", true)] {
+            let all = missing.iter().filter(|row| row.sandboxed_by.is_some() == sandboxed);
+            out.with([label]).count(Some(all.count() as u64));
+        }
+    }),
+    gauge(
         "cpuwarden_unkept_cgroups",
         &[],
         "Cgroups whose files the agent opens and closes for each read, because the descriptor limit is reached.",

@@ -10,9 +10,9 @@ use metrics::{AdviceRow, AgentMetrics, Build, SlowedBecause, SlowedBy, SlowedRow
 use snapshot::{
     Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
     CpuWeight, CpusetRow, FeatureState, Histogram, InterferenceRow, KernelCounters, KernelInfo,
-    Limit, Losses, NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow, PressureRow,
-    PressureScope, ProcessRow, Quota, SamplerRow, SmtShares, Threads, TraceMode, TraceRow,
-    WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
+    Limit, Losses, MissingContainer, NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow,
+    PressureRow, PressureScope, ProcessRow, Quota, SamplerRow, SmtShares, Threads, TraceMode,
+    TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
@@ -113,6 +113,7 @@ pub(crate) fn node(containers: usize) -> NodeSnapshot {
         containers: (0..containers).map(container).collect(),
         pods: Vec::new(),
         cgroups: Vec::new(),
+        missing: None,
         waits: Arc::default(),
         node: node_row(),
         sampler: SamplerRow {
@@ -146,6 +147,13 @@ pub(crate) fn maximal() -> NodeSnapshot {
         ..ContainerRow::default()
     });
     snapshot.pods.push(pod(0));
+    let missing = |sandboxed_by: Option<&str>| MissingContainer {
+        namespace: "shop".into(),
+        pod: "machine".into(),
+        container: "app".into(),
+        sandboxed_by: sandboxed_by.map(Into::into),
+    };
+    snapshot.missing = Some([missing(None), missing(Some("kata")), missing(Some("kata"))].into());
     snapshot.waits = Arc::new(NodeWaits {
         interference: vec![InterferenceRow {
             victim: pod(0).identity,

@@ -8,7 +8,7 @@ use cgroup_tree::{Role, TreeCgroup};
 use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit};
 use kubepods::path::ContainerCgroup;
 use kubepods::{ExclusiveCpus, Lookup, PodIndex};
-use pod_sources::{PodService, PodSource, Pods, SourceName, SourceStatus};
+use pod_sources::{PodConfig, PodService, PodSource, Pods, SourceName, SourceStatus};
 use sampler::{Sampler, SamplerConfig};
 use snapshot::NodeSnapshot;
 
@@ -18,6 +18,10 @@ use super::options::Options;
 const MARGIN: Duration = Duration::from_secs(1);
 /// Maximum time to wait until the kubelet lists the pods of unknown cgroups.
 const LATECOMERS: Duration = Duration::from_secs(2);
+/// Maximum time to wait until a running container without a cgroup is reported, or has one.
+const MISSING: Duration = Duration::from_secs(40);
+/// Time between two samples and two lists of pods meanwhile.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// The node as the agent reads it.
 pub(super) struct Examination {
@@ -39,6 +43,8 @@ pub(super) struct Cgroups {
     pub(super) roots: Vec<String>,
     /// Cgroups of containers and sandboxes.
     pub(super) containers: Vec<ContainerCgroup>,
+    /// Paths below the mount of the containers outside of the kubelet's root cgroups.
+    pub(super) strays: Vec<String>,
     pub(super) snapshot: Arc<NodeSnapshot>,
 }
 
@@ -51,7 +57,8 @@ impl Examination {
         options: Options,
         sampler: impl FnOnce(Hierarchy) -> SamplerConfig,
     ) -> anyhow::Result<Self> {
-        let pods = PodService::start(&options.pods, &tokio::runtime::Handle::current())?;
+        let config = PodConfig { poll_interval: AGAIN, ..options.pods.clone() };
+        let pods = PodService::start(&config, &tokio::runtime::Handle::current())?;
         let descriptors = raise_descriptor_limit();
         let answered = pods.until(|pods| have_answered(pods, options.pods.source));
         // A source without an answer by then counts as silent, which is a finding.
@@ -87,7 +94,7 @@ impl Cgroups {
             Some(named) => vec![named.clone()],
             None => roots(&cgroups),
         };
-        let containers: Vec<_> =
+        let mut containers: Vec<_> =
             cgroups.iter().filter_map(|cgroup| cgroup.role.container().cloned()).collect();
         let all_known = |pods: &Pods| strangers(&containers, &pods.index()).next().is_none();
         if pods.is_known() && options.pods.source != PodSource::None {
@@ -96,7 +103,17 @@ impl Cgroups {
         // Containers named meanwhile: the sampler reads a container in full only once it has a
         // name.
         sampler.tick(Instant::now());
-        Ok(Self { hierarchy, roots, containers, snapshot: sampler.published().latest() })
+        let since = Instant::now();
+        while sampler.awaits_missing() && since.elapsed() < MISSING {
+            tokio::time::sleep(AGAIN).await;
+            sampler.tick(Instant::now());
+        }
+        let cgroups = sampler.tree().by_depth();
+        let strays: Vec<_> =
+            cgroups.iter().filter(|cgroup| matches!(cgroup.role, Role::Stray(_))).collect();
+        containers.extend(strays.iter().filter_map(|cgroup| cgroup.role.container().cloned()));
+        let strays = strays.iter().map(|cgroup| cgroup.path.to_string()).collect();
+        Ok(Self { hierarchy, roots, containers, strays, snapshot: sampler.published().latest() })
     }
 }
 

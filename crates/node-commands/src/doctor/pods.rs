@@ -9,7 +9,7 @@ use tls_client::SERVICE_ACCOUNT_TOKEN;
 
 use super::examination::{Cgroups, Examination, strangers};
 
-/// Maximum number of cgroups without a pod that are named.
+/// Maximum number of containers and cgroups that a finding names.
 const SHOWN: usize = 3;
 /// Number of digits of a container ID that suffice to find it (`crictl ps --id`).
 const ID_DIGITS: usize = 13;
@@ -37,9 +37,77 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
         }
         (true, Err(_)) => all
             .push(Finding::good("pods", format!("{} in the list", examination.index.pods().len()))),
-        (true, Ok(cgroups)) => all.push(names(examination, cgroups)),
+        (true, Ok(cgroups)) => {
+            all.push(names(examination, cgroups));
+            all.extend(without_cgroup(cgroups));
+            all.extend(outside(cgroups));
+            all.extend(sandboxed(examination));
+        }
     }
     all
+}
+
+/// Running containers that the agent cannot measure.
+fn without_cgroup(cgroups: &Cgroups) -> Option<Finding> {
+    let missing = cgroups.snapshot.missing.iter().flat_map(|missing| missing.iter());
+    let missing: Vec<String> = missing
+        .filter(|row| row.sandboxed_by.is_none())
+        .map(|row| format!("{}/{}/{}", row.namespace, row.pod, row.container))
+        .collect();
+    let found = match missing.len() {
+        0 => return None,
+        1 => "1 running container has had no cgroup for 30 s and is not measured".to_owned(),
+        count => {
+            format!("{count} running containers have had no cgroup for 30 s and are not measured")
+        }
+    };
+    let found = format!("{found}: {}", shown(&missing));
+    Some(Finding::broken("containers", found).remedy(
+        "look for their cgroups: cat /proc/PID/cgroup, with the PID of crictl inspect. Compare the cgroup driver of \
+         the kubelet (cgroupDriver) and of the container runtime (SystemdCgroup), set --kubepods if the kubelet's root \
+         has another name, and mount the host's /sys/fs/cgroup. A sandboxed runtime has no cgroup per container",
+    ))
+}
+
+/// Containers that are measured, but whose pods' limits do not hold.
+fn outside(cgroups: &Cgroups) -> Option<Finding> {
+    let found = match cgroups.strays.len() {
+        0 => return None,
+        1 => "1 container has its cgroup".to_owned(),
+        count => format!("{count} containers have their cgroups"),
+    };
+    let found = format!(
+        "{found} outside of the kubelet's tree, so the limits and weights of its pods and QoS classes have no effect: {}",
+        shown(&cgroups.strays)
+    );
+    Some(Finding::lacking("containers-outside", found).remedy(
+        "use the same cgroup driver for the kubelet (cgroupDriver) and the container runtime (containerd: \
+         SystemdCgroup), then restart both and the pods",
+    ))
+}
+
+/// Pods whose runtime is known to run them in a sandbox: the agent sees each as a whole.
+fn sandboxed(examination: &Examination) -> Option<Finding> {
+    let pods = examination.index.pods().iter().filter(|pod| pod.is_sandboxed());
+    let mut classes: Vec<&str> = pods.filter_map(|pod| pod.runtime_class.as_deref()).collect();
+    let pods = match classes.len() {
+        0 => return None,
+        1 => "1 pod runs in a sandbox".to_owned(),
+        count => format!("{count} pods run in sandboxes"),
+    };
+    classes.sort_unstable();
+    classes.dedup();
+    let classes = classes.join(", ");
+    let found = format!(
+        "{pods} (runtime class {classes}): CPU that the sandbox uses counts for its pod, as container POD"
+    );
+    Some(Finding::good("sandboxes", found))
+}
+
+/// The first of some names.
+fn shown(names: &[String]) -> String {
+    let more = if names.len() > SHOWN { ", …" } else { "" };
+    names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ") + more
 }
 
 fn source(status: &SourceStatus, config: &PodConfig, named: bool) -> Finding {
@@ -124,11 +192,10 @@ fn names(examination: &Examination, cgroups: &Cgroups) -> Finding {
             format!("the list of {pods} pods accounts for all {all} container cgroups"),
         );
     }
-    let more = if unknown.len() > SHOWN { ", …" } else { "" };
-    let shown = unknown.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     let found = format!(
-        "{} of {all} container cgroups belong to no listed pod: {shown}{more}",
-        unknown.len()
+        "{} of {all} container cgroups belong to no listed pod: {}",
+        unknown.len(),
+        shown(&unknown)
     );
     Finding::lacking("pods", found).remedy(
         "if this persists, they are leftovers of the container runtime (crictl ps -a) or belong to another kubelet",
