@@ -137,6 +137,14 @@ impl Cluster {
                 "spec": { "selector": { "matchLabels": { "app": name } } },
             })
         };
+        let mut of_job = pod("other", "other", NODES[0]);
+        of_job["metadata"]["ownerReferences"] =
+            json!([{ "kind": "Job", "name": "report-29412345", "controller": true }]);
+        let mut of_another = pod("web-1", "web", NODES[0]);
+        of_another["metadata"]["ownerReferences"] =
+            json!([{ "kind": "Job", "name": "report-daily-29412345", "controller": true }]);
+        let of_shop: Vec<Value> = ["web", "admin", "other"].into_iter().flat_map(pods_of).collect();
+        let named = |kind: &str, name: &str| json!({ "kind": kind, "metadata": { "namespace": "shop", "name": name } });
         let nobody = json!({ "kind": "ConfigMap", "metadata": { "namespace": "shop" } });
         for (file, object) in [
             ("deploy-web", deployment("web")),
@@ -146,6 +154,10 @@ impl Cluster {
             ("pods-web", json!({ "items": pods_of("web") })),
             ("pods-spread", json!({ "items": spread })),
             ("agents", json!({ "items": NODES.map(agent) })),
+            ("namespace", named("Namespace", "shop")),
+            ("cronjob", named("CronJob", "report")),
+            ("pods-of-jobs", json!({ "items": [of_another, of_job] })),
+            ("pods-of-shop", json!({ "items": of_shop })),
             ("configmap", nobody),
             ("none", json!({ "items": [] })),
         ] {
@@ -164,6 +176,11 @@ for last in "$@"; do :; done
 case "$*" in
 *"get --output=json deploy/web" | *"get --output=json deploy/spread") cat {dir}/deploy-"${{last#*/}}" ;;
 *"get --output=json pod/other" | *"get --output=json pod/web-1") cat {dir}/pod-"${{last#*/}}" ;;
+*"get --output=json namespace/shop") cat {dir}/namespace ;;
+*"get --output=json cronjob/report") cat {dir}/cronjob ;;
+*"get --output=json pods --namespace shop --selector job-name") cat {dir}/pods-of-jobs ;;
+*"get --output=json pods --namespace shop") cat {dir}/pods-of-shop ;;
+*"config view --minify "*) printf shop ;;
 *"get --output=json cm/settings") cat {dir}/configmap ;;
 *"get --output=json pods --namespace shop --selector app="*) cat {dir}/pods-"${{last#*=}}" ;;
 *"get --output=json pods --namespace cpuwarden --selector "*) cat {dir}/agents ;;
@@ -216,6 +233,8 @@ fn the_plugin_shows_a_workload_a_pod_or_the_reason_why_not() {
     assert_nodes_are_merged_and_a_silent_one_is_named(&cluster);
     assert_each_node_of_a_workload_is_shown(&cluster);
     assert_a_pod_stands_for_itself(&cluster);
+    assert_a_namespace_a_cron_job_and_the_cluster_have_advice(&cluster);
+    assert_the_node_with_most_slowed_pods_is_shown(&cluster);
     assert_the_node_of_a_pod_is_shown(&cluster);
     assert_a_view_forwards_its_port_again(&cluster);
     assert_errors_name_the_remedy(&cluster);
@@ -228,8 +247,9 @@ fn the_plugin_shows_a_workload_a_pod_or_the_reason_why_not() {
 
 fn assert_findings_of_all_pods_are_merged(cluster: &Cluster) {
     let text = cluster.text(&["advise", "deploy/web"]);
-    assert!(text.starts_with("Deployment shop/web on 1 node\nmain: 2 pods\n"), "{text}");
+    assert!(text.starts_with("Deployment shop/web on 1 node\nmain:  2 pods  "), "{text}");
     assert!(text.contains("  ! throttled-by-own-quota in 2 of 2, most in web-"), "{text}");
+    assert!(text.contains(": limit 0."), "in words: {text}");
     let command = text.lines().find(|line| line.starts_with("kubectl ")).unwrap();
     assert!(
         command.starts_with("kubectl --namespace shop patch deployment web --patch '"),
@@ -256,7 +276,7 @@ fn assert_nodes_are_merged_and_a_silent_one_is_named(cluster: &Cluster) {
     let [text, errors] =
         [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(output.status.success(), "{errors}");
-    let head = "Deployment shop/spread on 3 nodes, 1 without an answer\nmain: 2 pods\n";
+    let head = "Deployment shop/spread on 3 nodes, 1 without an answer\nmain:  2 pods  ";
     assert!(text.starts_with(head), "{text}");
     assert!(text.contains("  ! throttled-by-own-quota in 2 of 2, most in spread-"), "{text}");
     assert!(errors.contains("node node-3: no agent answers at "), "{errors}");
@@ -324,13 +344,33 @@ fn exit_code(report: &Value) -> Option<i32> {
 fn assert_a_pod_stands_for_itself(cluster: &Cluster) {
     cluster.calls();
     let text = cluster.text(&["advise", "other", "--context=prod", "-n", "shop"]);
-    let heads: Vec<&str> = text.lines().filter(|line| !line.starts_with(' ')).collect();
-    assert!(heads.len() == 1 && heads[0].starts_with("shop/other/main"), "{text}");
+    assert!(text.starts_with("Pod shop/other\nmain:  "), "{text}");
     let calls = cluster.calls();
     assert!(
         calls.lines().all(|call| call.starts_with("--context=prod --namespace=shop ")),
         "{calls}"
     );
+}
+
+fn assert_a_namespace_a_cron_job_and_the_cluster_have_advice(cluster: &Cluster) {
+    let of_namespace = cluster.text(&["advise"]);
+    assert!(of_namespace.contains(" in 4 of 4 workloads, 4 containers\n"), "{of_namespace}");
+    let heads = |text: &str| text.lines().filter(|line| line.contains(" shop/")).count();
+    let target = cluster.text(&["advise", "namespace/shop", "--warnings"]);
+    assert_eq!((heads(&of_namespace), heads(&target)), (4, 4), "{of_namespace}{target}");
+    let of_cluster = cluster.run(&["advise", "-A", "--kind=throttled-by-own-quota"]);
+    let text = String::from_utf8(of_cluster.stdout).unwrap();
+    assert_eq!(heads(&text), PODS.len(), "{text}");
+    let errors = String::from_utf8(of_cluster.stderr).unwrap();
+    assert!(errors.contains("node node-3: no agent answers at "), "{errors}");
+    let report = cluster.text(&["advise", "cronjob/report"]);
+    assert!(report.starts_with("CronJob shop/report, pod other on 1 node\nmain:  "), "{report}");
+}
+
+fn assert_the_node_with_most_slowed_pods_is_shown(cluster: &Cluster) {
+    let output = cluster.run(&["top", "--once"]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && errors.contains("--node shows another: "), "{errors}");
 }
 
 fn assert_the_node_of_a_pod_is_shown(cluster: &Cluster) {

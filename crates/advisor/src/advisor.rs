@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use analysis::injection::{Injections, KnownWorkloads};
-use analysis::{BurstForecasts, Facts, UsageTrace, findings};
+use analysis::{BurstForecasts, Facts, SANDBOX, UsageTrace, findings};
 use api::{AdviceReport, ContainerReport, OBJECTIVE, Verdict, Workload};
 use kubepods::model::Owner;
 use metrics::AgentMetrics;
@@ -296,6 +296,13 @@ impl NodeHistories {
         std::ptr::eq(busiest, row).then(|| verdict.clone())
     }
 
+    /// Whether the sandbox of a container's pod uses CPU, as those of gVisor do.
+    fn has_busy_sandbox(&self, row: &ContainerRow) -> bool {
+        self.live().any(|(other, _)| {
+            other.identity.container == SANDBOX && other.identity.uid == row.identity.uid
+        }) && row.identity.container != SANDBOX
+    }
+
     fn report(
         &self,
         row: &ContainerRow,
@@ -310,6 +317,10 @@ impl NodeHistories {
             injected: injected.unwrap_or_default(),
             ..history.facts(row, &self.latest.node)
         };
+        if self.has_busy_sandbox(row) {
+            // The container's use is part of the sandbox's.
+            (facts.cpu.request_cores, facts.cpu.most_cores) = (None, None);
+        }
         let limit_cores = facts.limit_cores;
         if self.restricted.latest().contains(&row.identity.uid) {
             // The quota of the pod is the agent's.

@@ -1,6 +1,6 @@
 //! `cpuwarden advise`: prints the advice of a running agent.
 
-use api::AdviceReport;
+use api::{AdviceReport, ContainerReport, FindingKind, Severity};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use console::{Failure, output};
@@ -18,7 +18,13 @@ pub struct AdviseArgs {
     /// Only containers of this pod
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub pod: Option<String>,
-    /// Output format: patch prints one strategic-merge patch per container
+    /// Only containers of this workload, such as web or Deployment/web
+    #[arg(long, value_name = "[KIND/]NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub workload: Option<String>,
+    /// Findings to show.
+    #[command(flatten)]
+    pub findings: FindingFilter,
+    /// Output format: patch prints one strategic-merge patch per workload
     #[arg(short, long, value_enum, default_value_t)]
     pub output: AdviceFormat,
     /// Options of the connection.
@@ -26,19 +32,85 @@ pub struct AdviseArgs {
     pub agent: AgentArgs,
 }
 
+/// Findings to show.
+#[derive(Debug, Clone, Default, Args)]
+pub struct FindingFilter {
+    /// Only findings of these kinds, separated by commas
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
+    pub kind: Vec<FindingKind>,
+    /// Only warnings
+    #[arg(long)]
+    pub warnings: bool,
+}
+
+fn kind(text: &str) -> Result<FindingKind, String> {
+    let found = FindingKind::ALL.into_iter().find(|kind| kind.as_str() == text);
+    found.ok_or_else(|| {
+        let known = FindingKind::ALL.map(FindingKind::as_str).join(", ");
+        format!("no such kind; the kinds are {known}")
+    })
+}
+
+impl FindingFilter {
+    /// Removes the other findings, and then the containers without any.
+    pub fn apply(&self, report: &mut AdviceReport) {
+        if self.kind.is_empty() && !self.warnings {
+            return;
+        }
+        for row in &mut report.containers {
+            row.findings.retain(|finding| {
+                let is_of_kind = self.kind.is_empty() || self.kind.contains(&finding.kind);
+                is_of_kind && (!self.warnings || finding.severity == Severity::Warning)
+            });
+        }
+        report.containers.retain(|row| !row.findings.is_empty());
+    }
+}
+
 /// Prints a running agent's advice.
 ///
 /// # Errors
-/// No agent answers at the address, or the answer is not advice.
+/// No agent answers at the address, the answer is not advice, or no container is of the namespace,
+/// pod and workload.
 pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let client = AgentClient::new(&args.agent)?;
     let mut report: AdviceReport = block_on(client.get("/api/v1/advice"))?;
+    select(args, &mut report.containers)?;
+    args.findings.apply(&mut report);
+    output::show(&render(&report, args.output)?);
+    Ok(())
+}
+
+/// Keeps the containers of the namespace, the pod and the workload.
+fn select(args: &AdviseArgs, rows: &mut Vec<ContainerReport>) -> Result<(), Failure> {
     let is_wanted =
         |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
-    report
-        .containers
-        .retain(|row| is_wanted(&args.namespace, &row.namespace) && is_wanted(&args.pod, &row.pod));
-    output::show(&render(&report, args.output)?);
+    let is_of_workload = |row: &ContainerReport| {
+        let Some(wanted) = &args.workload else { return true };
+        let Some(workload) = &row.workload else { return false };
+        match wanted.split_once('/') {
+            Some((kind, name)) => {
+                kind.eq_ignore_ascii_case(&workload.kind) && name == workload.name
+            }
+            None => *wanted == workload.name,
+        }
+    };
+    rows.retain(|row| {
+        is_wanted(&args.namespace, &row.namespace)
+            && is_wanted(&args.pod, &row.pod)
+            && is_of_workload(row)
+    });
+    let named = [("namespace", &args.namespace), ("pod", &args.pod), ("workload", &args.workload)];
+    let named: Vec<_> = named
+        .into_iter()
+        .filter_map(|(what, name)| Some(format!("{what} {}", name.as_deref()?)))
+        .collect();
+    if rows.is_empty() && !named.is_empty() {
+        let named = named.join(", ");
+        let error =
+            format!("no running container of {named} on this agent's node; names are exact");
+        return Err(Failure::unavailable(error));
+    }
     Ok(())
 }
 
@@ -83,7 +155,7 @@ mod tests {
             .output()
             .unwrap();
         let text = String::from_utf8(printed.stdout).unwrap();
-        assert!(printed.status.success() && text.contains("shop/cart\u{fffd}[2J/"), "{text:?}");
+        assert!(printed.status.success() && text.contains("shop/cart\u{fffd}[2J\n"), "{text:?}");
         assert!(!text.contains(['\x1b', '\u{9b}']), "{text:?}");
     }
 
@@ -94,8 +166,14 @@ mod tests {
         let address = std::env::var("AGENT").unwrap().parse().unwrap();
         let connection = ConnectionArgs::default();
         let agent = AgentArgs { address, tls_cert: None, connection };
-        let mut args =
-            AdviseArgs { namespace: None, pod: None, output: AdviceFormat::Table, agent };
+        let mut args = AdviseArgs {
+            namespace: None,
+            pod: None,
+            workload: None,
+            findings: FindingFilter::default(),
+            output: AdviceFormat::Table,
+            agent,
+        };
         for output in AdviceFormat::value_variants() {
             args.output = *output;
             advise(&args).unwrap();

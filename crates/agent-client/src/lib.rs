@@ -5,12 +5,14 @@ mod address;
 mod advise;
 mod args;
 mod client;
+mod merged;
 mod render;
 mod snapshot;
 
 pub use address::AgentAddress;
-pub use advise::{AdviseArgs, advise};
+pub use advise::{AdviseArgs, FindingFilter, advise};
 pub use args::{AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
 pub use client::{AgentClient, AnswerBody, block_on};
-pub use render::{AdviceFormat, finding_line, no_change, qos_change, render};
+pub use merged::{ForPods, MergedContainer, MergedFinding, WorkloadReport, by_workload, merged};
+pub use render::{AdviceFormat, render, workload_table};
 pub use snapshot::{PartArgs, SNAPSHOT_TIMEOUT, SnapshotArgs, save, snapshot};

@@ -3,24 +3,23 @@
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
-use api::{
-    AdviceReport, ContainerReport, Finding, Injected, InjectionStatus, Severity, pod_patch,
-    pod_patch_command,
-};
+use api::{AdviceReport, Finding, Severity, figures_in_words, of_kind, patch_command};
 use clap::ValueEnum;
 use console::Failure;
+
+use crate::merged::{MergedContainer, WorkloadReport, by_workload};
 
 /// Output format of advice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum AdviceFormat {
-    /// One line per finding
+    /// The findings by workload
     #[default]
     Table,
     /// JSON, as served by the API
     Json,
     /// The same as YAML
     Yaml,
-    /// One strategic-merge patch of the workload per container, as YAML documents
+    /// One strategic-merge patch per workload, as YAML documents
     Patch,
 }
 
@@ -39,119 +38,140 @@ pub fn render(report: &AdviceReport, output: AdviceFormat) -> Result<String, Fai
     })
 }
 
+/// The findings by workload, those with warnings first, under their number. Workloads without
+/// findings are only counted, unless there is one workload.
 fn table(report: &AdviceReport) -> String {
-    let mut text = String::new();
-    for pod in report.containers.chunk_by(of_one_pod) {
-        for row in pod {
-            let _ = writeln!(text, "{}", headline(row));
-            for finding in &row.findings {
-                let _ = writeln!(text, "  {}", finding_line(finding, ""));
-                if let Some(reason) = no_change(finding) {
-                    let _ = writeln!(text, "    {reason}");
-                }
-            }
-            if row.findings.is_empty() {
-                let so_far = if row.not_enough_history.is_some() { " so far" } else { "" };
-                let _ = writeln!(text, "  · nothing to change{so_far}");
-            }
-            for injected in &row.injected {
-                let _ = writeln!(text, "  + {}", variable(injected));
-            }
-            if let Some(missing) = &row.not_enough_history {
-                let _ = writeln!(text, "  · {missing}");
-            }
-        }
-        if let Some(change) = qos_change(pod) {
-            let _ = writeln!(text, "  {change}");
-        }
-        if let Some(command) = pod_patch_command(pod) {
-            let _ = writeln!(text, "  {command}");
+    let workloads = by_workload(&report.containers);
+    if let [only] = &workloads[..] {
+        return workload_table(only, "");
+    }
+    let count = |severity| workloads.iter().map(|workload| workload.count(severity)).sum();
+    let (warnings, others): (usize, usize) = (count(Severity::Warning), count(Severity::Info));
+    let (with, without): (Vec<_>, Vec<_>) = workloads.iter().partition(|workload| {
+        workload.count(Severity::Warning) + workload.count(Severity::Info) > 0
+    });
+    let mut text = match report.containers.len() {
+        0 => return "no containers\n".to_owned(),
+        containers => format!(
+            "{} ({}) in {} of {}, {}\n",
+            counted(warnings + others, "finding"),
+            counted(warnings, "warning"),
+            with.len(),
+            counted(workloads.len(), "workload"),
+            counted(containers, "container"),
+        ),
+    };
+    for workload in with {
+        let _ = write!(text, "\n{}", workload_table(workload, ""));
+    }
+    let lacking = without.iter().flat_map(|workload| &workload.containers);
+    let lacking: usize = lacking.map(|container| container.pods_without_enough_history).sum();
+    if !without.is_empty() {
+        let so_far = match lacking {
+            0 => String::new(),
+            _ => format!(" so far: too little history of {}", counted(lacking, "container")),
+        };
+        let others = counted(without.len(), "workload");
+        let _ = writeln!(text, "\nnothing to change in {others}{so_far}");
+    }
+    text
+}
+
+/// The findings of one workload; `place` follows its name.
+#[must_use]
+pub fn workload_table(workload: &WorkloadReport, place: &str) -> String {
+    let WorkloadReport { kind, namespace, name, pods, containers, qos_change, patch } = workload;
+    let only_pod = pods.first().filter(|pod| pods.len() == 1 && *pod != name);
+    let pod = only_pod.map(|pod| format!(", pod {pod}")).unwrap_or_default();
+    let mut text = format!("{kind} {namespace}/{name}{pod}{place}\n");
+    for container in containers {
+        let of_pods = match pods.len() {
+            1 => String::new(),
+            _ => format!("  {}", counted(container.pods, "pod")),
+        };
+        let _ = writeln!(text, "{}:{of_pods}{}", container.container, container.about);
+        write_findings(&mut text, container);
+    }
+    if let Some(change) = qos_change {
+        let _ = writeln!(text, "{}", in_another_class(change));
+    }
+    let command = patch.as_ref().and_then(|patch| patch_command(namespace, kind, name, patch));
+    if let Some(command) = command {
+        let _ = writeln!(text, "{command}");
+    } else if patch.is_some() && kind == "Rollout" {
+        text.push_str("kubectl patch would replace the containers of a Rollout: change its template, see -o patch\n");
+    }
+    text
+}
+
+fn write_findings(text: &mut String, container: &MergedContainer) {
+    for merged in &container.findings {
+        let (finding, seen) = (&merged.finding, merged.seen);
+        let place = match seen.of {
+            1 => String::new(),
+            of => format!(" in {} of {of}, most in {}", seen.pods, merged.worst_pod),
+        };
+        let _ = writeln!(text, "  {}", finding_line(finding, &place));
+        if let Some(reason) = no_change(finding) {
+            let _ = writeln!(text, "    {reason}");
         }
     }
-    if text.is_empty() { "no containers\n".to_owned() } else { text }
+    let lacking = container.pods_without_enough_history;
+    if container.findings.is_empty() {
+        let so_far = if lacking > 0 { " so far" } else { "" };
+        let _ = writeln!(text, "  · nothing to change{so_far}");
+    }
+    for variable in &container.injected {
+        let _ = writeln!(text, "  + {variable}");
+    }
+    match (&container.missing, container.pods) {
+        (Some(missing), 1) => drop(writeln!(text, "  · {missing}")),
+        (Some(_), _) => {
+            let pods = counted(lacking, "pod");
+            let _ = writeln!(text, "  · more advice comes later: too little history of {pods}");
+        }
+        (None, _) => {}
+    }
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The reason of a finding without a change.
 #[must_use]
-pub fn no_change(finding: &Finding) -> Option<String> {
+pub(crate) fn no_change(finding: &Finding) -> Option<String> {
     let reason = finding.no_patch.as_ref().filter(|_| finding.patch.is_none())?;
     Some(format!("no change: {reason}"))
 }
 
-/// Change of the pod's QoS class by the patches; `None` if they keep it.
-#[must_use]
-pub fn qos_change(reports: &[ContainerReport]) -> Option<String> {
-    let change = reports.iter().find_map(|report| report.qos_change.as_ref())?;
-    Some(format!("the changes move the pod to another QoS class: {change}"))
-}
-
-fn of_one_pod(a: &ContainerReport, b: &ContainerReport) -> bool {
-    (&a.namespace, &a.pod) == (&b.namespace, &b.pod)
-}
-
-fn headline(row: &ContainerReport) -> String {
-    let mut text = format!("{}/{}/{}", row.namespace, row.pod, row.container);
-    if let Some(workload) = &row.workload {
-        let _ = write!(text, "  of {} {}", workload.kind, workload.name);
-    }
-    if let Some(runtime) = &row.runtime {
-        let _ =
-            write!(text, "  {}", runtime.version.as_deref().unwrap_or(runtime.language.as_str()));
-        if let Some(parallelism) = runtime.parallelism {
-            let _ = write!(text, " ×{parallelism}");
-        }
-    }
-    if let Some(limit) = row.limit_cores {
-        let _ = write!(text, "  limit {limit}");
-    }
-    if let Some(limit) = row.cpu.limit {
-        // The replay of a throttled window may also be too high: it is no bound.
-        let doubt = if limit.is_lower_bound { " (may be too low)" } else { "" };
-        let _ = write!(text, "  advised {}{doubt}", limit.cores);
-    }
-    text
+fn in_another_class(change: &str) -> String {
+    format!("the changes move the pod to another QoS class: {change}")
 }
 
 /// A finding on one line: its severity, its kind, what `place` says about where it was found, and
 /// the figures behind it.
 #[must_use]
-pub fn finding_line(finding: &Finding, place: &str) -> String {
+pub(crate) fn finding_line(finding: &Finding, place: &str) -> String {
     let mark = if finding.severity == Severity::Warning { "!" } else { "·" };
-    let summary = finding.summary.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-    format!("{mark} {}{place}{summary}{}", finding.kind.as_str(), figures(finding))
+    let figures = figures_in_words(&finding.evidence).join(", ");
+    let said = finding.summary.clone().into_iter().chain(Some(figures));
+    let said: Vec<_> = said.filter(|text| !text.is_empty()).collect();
+    let colon = if said.is_empty() { "" } else { ": " };
+    format!("{mark} {}{place}{colon}{}", finding.kind.as_str(), said.join("; "))
 }
 
-/// The figures behind a finding, each after two spaces.
-fn figures(finding: &Finding) -> String {
-    let mut text = String::new();
-    for (name, figure) in &finding.evidence {
-        let figure = (figure * 1000.0).round() / 1000.0;
-        let _ = write!(text, "  {name}={figure}");
-    }
-    text
-}
-
-/// `GOMAXPROCS=2 (stale: now 1)`.
-fn variable(injected: &Injected) -> String {
-    let Injected { name, value, status, current } = injected;
-    let now = match (status, current) {
-        (InjectionStatus::Stale, Some(current)) => format!(": now {current}"),
-        (InjectionStatus::Stale, None) => ": now unset".to_owned(),
-        _ => String::new(),
-    };
-    format!("{name}={value} ({}{now})", status.as_str())
-}
-
-/// One document per pod with changes, under a comment that names the pod: kubectl applies only the
+/// One document per workload with changes, under a comment that names it: kubectl applies only the
 /// first document of a file.
 fn patches(report: &AdviceReport) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = String::new();
-    for pod in report.containers.chunk_by(of_one_pod) {
-        let Some(patch) = pod_patch(pod) else { continue };
-        let (namespace, name) = (&pod[0].namespace, &pod[0].pod);
-        let change = qos_change(pod).map_or(String::new(), |change| format!("# {change}\n"));
-        let patch = serde_saphyr::to_string(&patch)?;
-        let _ = write!(text, "---\n# {namespace}/{name}\n{change}{patch}");
+    for workload in by_workload(&report.containers) {
+        let Some(patch) = &workload.patch else { continue };
+        let WorkloadReport { kind, namespace, name, qos_change, .. } = &workload;
+        let change = qos_change.as_deref().map(in_another_class);
+        let change = change.map(|change| format!("# {change}\n")).unwrap_or_default();
+        let patch = serde_saphyr::to_string(&of_kind(kind, patch))?;
+        let _ = write!(text, "---\n# {kind} {namespace}/{name}\n{change}{patch}");
     }
     Ok(text)
 }
@@ -160,7 +180,9 @@ fn patches(report: &AdviceReport) -> Result<String, serde_saphyr::SerializeError
 mod tests {
     use std::collections::BTreeMap;
 
-    use api::{CpuAdvice, FindingKind, LimitAdvice, Workload};
+    use api::{
+        ContainerReport, CpuAdvice, FindingKind, Injected, InjectionStatus, LimitAdvice, Workload,
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -175,6 +197,7 @@ mod tests {
             windows: 0,
             patch: Some(json!({ "spec": { "template": { "spec": { "containers": [patched] } } } })),
             no_patch: None,
+            figures: Vec::new(),
             docs: String::new(),
         };
         ContainerReport {
@@ -204,11 +227,11 @@ mod tests {
     fn the_table_names_the_workload_and_the_command_that_changes_it() {
         let mut rows = vec![row("shop", "cart-1", "app"), row("shop", "cart-1", "it's")];
         let text = table(&AdviceReport { objective: 0.01, containers: rows.clone() });
-        assert!(text.starts_with("shop/cart-1/app  of Deployment cart"), "{text}");
+        assert!(text.starts_with("Deployment shop/cart, pod cart-1\napp:"), "{text}");
         let commands: Vec<&str> = text.lines().filter(|line| line.contains("kubectl")).collect();
         let [command] = commands[..] else { panic!("{text}") };
         let (head, patch) = command.split_once(" --patch ").unwrap();
-        assert_eq!(head, "  kubectl --namespace shop patch deployment cart");
+        assert_eq!(head, "kubectl --namespace shop patch deployment cart");
         let patch = patch.trim_matches('\'').replace(r"'\''", "'");
         let patch: Value = serde_json::from_str(&patch).unwrap();
         assert_eq!(patch["spec"]["template"]["spec"]["containers"][1]["name"], "it's");
@@ -221,13 +244,55 @@ mod tests {
 
     #[test]
     fn a_limit_in_doubt_is_no_bound() {
-        let headline = |is_lower_bound| {
+        let line = |is_lower_bound| {
             let limit = LimitAdvice { cores: 0.05, is_lower_bound, ..LimitAdvice::default() };
             let cpu = CpuAdvice { limit: Some(limit), ..CpuAdvice::default() };
-            headline(&ContainerReport { cpu, ..row("shop", "cart", "app") })
+            let row = ContainerReport { cpu, ..row("shop", "cart", "app") };
+            let text = table(&AdviceReport { objective: 0.01, containers: vec![row] });
+            text.lines().nth(1).unwrap().to_owned()
         };
-        assert!(headline(true).ends_with("  advised 0.05 (may be too low)"), "{}", headline(true));
-        assert!(headline(false).ends_with("  advised 0.05"), "{}", headline(false));
+        assert_eq!(line(true), "app:  advised 0.05 (may be too low)");
+        assert_eq!(line(false), "app:  advised 0.05");
+    }
+
+    #[test]
+    fn findings_are_grouped_by_workload_and_counted() {
+        let mut rows: Vec<_> =
+            ["cart-1", "cart-2", "cart-3"].map(|pod| row("shop", pod, "app")).into();
+        rows[2].findings.clear();
+        let mut idle = row("shop", "idle", "app");
+        (idle.workload, idle.not_enough_history) = (None, None);
+        idle.findings.clear();
+        let mut info = row("shop", "web-1", "app");
+        info.workload = Some(Workload { kind: "StatefulSet".into(), name: "web".into() });
+        info.findings[0].severity = Severity::Info;
+        rows.splice(0..0, [idle, info]);
+        let text = table(&AdviceReport { objective: 0.01, containers: rows });
+        let head: Vec<_> = text.lines().take(5).collect();
+        let expected = [
+            "2 findings (1 warning) in 2 of 3 workloads, 5 containers",
+            "",
+            "Deployment shop/cart",
+            "app:  3 pods",
+            "  ! throttled-by-own-quota in 2 of 3, most in cart-2",
+        ];
+        assert_eq!(head, expected, "{text}");
+        assert!(text.contains("\nStatefulSet shop/web, pod web-1\n"), "{text}");
+        assert!(text.ends_with("\n\nnothing to change in 1 workload\n"), "{text}");
+    }
+
+    #[test]
+    fn a_finding_is_said_in_words() {
+        let mut finding = row("shop", "cart", "app").findings.remove(0);
+        finding.evidence =
+            [("throttledShare".to_owned(), 0.32), ("limitCores".to_owned(), 0.2)].into();
+        let line = finding_line(&finding, "");
+        assert_eq!(
+            line,
+            "! throttled-by-own-quota: limit 0.2 cores, throttled 32 % of the periods"
+        );
+        finding.summary = Some("slowed".to_owned());
+        assert!(finding_line(&finding, " in 1 of 2").contains(" in 1 of 2: slowed; limit"));
     }
 
     #[test]
@@ -236,14 +301,18 @@ mod tests {
         reported.qos_change = Some("BestEffort to Burstable".to_owned());
         let mut without = reported.findings[0].clone();
         (without.patch, without.no_patch) = (None, Some("not yet".to_owned()));
+        without.kind = FindingKind::RequestAboveUse;
         reported.findings.push(without);
         let report = AdviceReport { objective: 0.01, containers: vec![reported] };
         let text = table(&report);
         let change = "the changes move the pod to another QoS class: BestEffort to Burstable";
-        assert!(text.contains(&format!("\n  {change}\n")), "{text}");
+        assert!(text.contains(&format!("\n{change}\n")), "{text}");
         assert_eq!(text.matches("    no change: not yet\n").count(), 1, "{text}");
         let patches = patches(&report).unwrap();
-        assert!(patches.starts_with(&format!("---\n# shop/cart\n# {change}\n")), "{patches}");
+        assert!(
+            patches.starts_with(&format!("---\n# Deployment shop/cart\n# {change}\n")),
+            "{patches}"
+        );
     }
 
     #[test]
@@ -277,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_patches_are_one_document_for_kubectl_reads_no_second() {
+    fn a_workloads_patches_are_one_document_for_kubectl_reads_no_second() {
         let rows = [("bank", "cart", "app"), ("shop", "cart", "app"), ("shop", "cart", "proxy")];
         let containers =
             rows.map(|(namespace, pod, container)| row(namespace, pod, container)).into();
@@ -285,8 +354,12 @@ mod tests {
         let documents: Vec<_> = text.split("---\n").skip(1).collect();
         let heads: Vec<_> =
             documents.iter().filter_map(|document| document.lines().next()).collect();
-        assert_eq!(heads, ["# bank/cart", "# shop/cart"]);
-        let patch: Value = serde_saphyr::from_str(documents[1]).unwrap();
+        assert_eq!(
+            heads,
+            ["# Deployment shop/cart", "# Deployment bank/cart"],
+            "most warnings first"
+        );
+        let patch: Value = serde_saphyr::from_str(documents[0]).unwrap();
         let containers = patch["spec"]["template"]["spec"]["containers"].as_array().unwrap();
         assert_eq!(containers.iter().map(|one| &one["name"]).collect::<Vec<_>>(), ["app", "proxy"]);
     }

@@ -35,7 +35,7 @@ pub use memory::{HEAP_SHARE, MAX_HEAP_SHARE, memory_advice};
 pub use pod::{Member, PodQuota};
 pub use replay::{CandidateLimit, Count, Replay};
 pub use request::{LEAST_REQUEST_CORES, LEAST_REQUEST_PART, REQUEST_AFTER_SECONDS};
-pub use rules::{THROTTLED_SHARE, findings};
+pub use rules::{SANDBOX, THROTTLED_SHARE, findings};
 pub use usage::Usage;
 pub use usage_trace::{READ_EVERY_NS, READINGS, UsageTrace, UsageTraces};
 pub use window::{DEFAULT_PERIOD_NS, Window, may_be_throttled_by_ancestor};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use api::{
     Finding, FindingKind, Injected, InjectionStatus, Language, Runtime, Severity, SlowedReason,
+    figures_in_words,
 };
 use serde_json::Value;
 use snapshot::Limit;
@@ -78,6 +79,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
         let (figures, change) = rule(facts)?;
         let (patch, no_patch) = match change {
             Change::Patch(_) if is_of_a_job => (None, Some(OF_A_JOB.to_owned())),
+            Change::Patch(_) if facts.container == SANDBOX => (None, Some(OF_SANDBOX.to_owned())),
             Change::Patch(patch) => (Some(patch::of_place(patch, place)), None),
             Change::None(reason) => (None, Some(reason.into_owned())),
         };
@@ -88,6 +90,7 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
             kind: *kind,
             severity: severity(*kind, facts),
             summary: summary(*kind, facts),
+            figures: figures_in_words(&evidence),
             evidence,
             windows: facts.cpu.windows,
             patch,
@@ -99,6 +102,10 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     found.sort_by_key(|finding| finding.severity);
     found
 }
+
+/// Name of a pod's sandbox in the place of a container's.
+pub const SANDBOX: &str = "POD";
+const OF_SANDBOX: &str = "the sandbox of a pod has no fields of its own: change the limits and requests of the containers";
 
 const OF_A_JOB: &str =
     "the template of a Job cannot be changed: change what creates the Job, such as a CronJob";

@@ -130,6 +130,9 @@ pub struct Finding {
     pub summary: Option<String>,
     /// Figures behind the finding, by a name that contains the unit.
     pub evidence: BTreeMap<String, f64>,
+    /// The same figures in words; empty in the answers of earlier agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<String>,
     /// Number of one-second windows behind the figures; 0 if the figures are settings.
     pub windows: usize,
     /// A strategic-merge patch of the workload (Deployment, StatefulSet, DaemonSet).

@@ -20,6 +20,7 @@ mod points;
 mod runtime;
 mod topology;
 mod verdict;
+mod words;
 
 pub use advice::{
     AdviceReport, ContainerReport, CpuAdvice, Gogc, Injected, InjectionStatus, LimitAdvice,
@@ -36,10 +37,11 @@ pub use frame::{
     Interference, KEPT, NodeFrame, Rates, SHOWN_VERDICTS, Trace,
 };
 pub use measure::Measure;
-pub use patch::{merged, patch_command, patched_quantity, pod_patch, pod_patch_command};
+pub use patch::{merged, of_kind, patch_command, patched_quantity, pod_patch, pod_patch_command};
 pub use pins::{Pin, PinRow, Rejection, Restricted};
 pub use pod_name::PodName;
 pub use points::{InterferenceTotal, PairSeries, Points, Series};
 pub use runtime::{Language, Runtime};
 pub use topology::{CpuWithOwner, NodeTopology};
 pub use verdict::{CauseKind, Culprit, SlowedReason, Verdict, VictimClass};
+pub use words::figures_in_words;

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use crate::advice::ContainerReport;
 
-/// Kinds of workloads whose template can be changed.
-const PATCHED: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
+/// Kinds of workloads whose template `kubectl patch` can change. A Rollout is a custom resource,
+/// whose lists of containers it would replace.
+const PATCHED: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "CronJob"];
 
 /// Merges several patches of a pod; if two set the same field, the first wins.
 #[must_use]
@@ -70,6 +71,15 @@ pub fn pod_patch_command(pod: &[ContainerReport]) -> Option<String> {
     patch_command(&row.namespace, &workload.kind, &workload.name, &pod_patch(pod)?)
 }
 
+/// The patch of a workload of this kind: the template of a CronJob is in the one of its Jobs.
+#[must_use]
+pub fn of_kind(kind: &str, patch: &Value) -> Value {
+    match kind {
+        "CronJob" => json!({ "spec": { "jobTemplate": patch } }),
+        _ => patch.clone(),
+    }
+}
+
 /// The command that applies a patch to a workload; `None` if its template cannot be changed.
 #[must_use]
 pub fn patch_command(namespace: &str, kind: &str, name: &str, patch: &Value) -> Option<String> {
@@ -77,6 +87,7 @@ pub fn patch_command(namespace: &str, kind: &str, name: &str, patch: &Value) -> 
     if !PATCHED.contains(&kind) || !is_plain(namespace) || !is_plain(name) {
         return None;
     }
+    let patch = of_kind(kind, patch);
     let kind = kind.to_lowercase();
     // In single quotes, as a shell reads it.
     let patch = patch.to_string().replace('\'', r"'\''");
@@ -103,9 +114,19 @@ mod tests {
     }
 
     #[test]
+    fn the_patch_of_a_cron_job_is_that_of_its_jobs() {
+        let command = patch_command("shop", "CronJob", "report", &json!({ "spec": {} })).unwrap();
+        let patch = r#"{"spec":{"jobTemplate":{"spec":{}}}}"#;
+        let expected = format!("kubectl --namespace shop patch cronjob report --patch '{patch}'");
+        assert_eq!(command, expected);
+    }
+
+    #[test]
     fn only_plain_names_and_templates_that_can_change_make_a_command() {
         let patch = json!({});
-        assert_eq!(patch_command("shop", "Job", "web", &patch), None);
+        for kind in ["Job", "Rollout", "Pod"] {
+            assert_eq!(patch_command("shop", kind, "web", &patch), None);
+        }
         for name in ["", "a; rm -rf b", "$(id)", "--all", "a b", "a'b", "a\nb"] {
             assert_eq!(patch_command("shop", "Deployment", name, &patch), None, "{name:?}");
             assert_eq!(patch_command(name, "Deployment", "web", &patch), None, "{name:?}");

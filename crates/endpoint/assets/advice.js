@@ -19,7 +19,7 @@ export const title = (finding) => TITLES[finding.kind] ?? finding.kind;
 
 /** Figures behind a finding. */
 export function evidence(finding) {
-  const figures = Object.entries(finding.evidence).map(([name, value]) => `${name.replace(/(?=[A-Z])/g, " ").toLowerCase()} ${Number(value.toPrecision(3))}`).join(", ");
+  const figures = (finding.figures ?? []).join(", ");
   return figures && finding.windows ? `${figures} (${finding.windows} seconds)` : figures;
 }
 
@@ -81,9 +81,30 @@ function byUrgency(a, b) {
   return rank(a) - rank(b) || effect(b) - effect(a);
 }
 
+const workloadOf = (report) => report.workload ? `${report.workload.kind} ${report.workload.name}` : "";
+
+/** One entry for each kind of finding in a container of a workload: of its most urgent pod, with the number of pods. */
+function byWorkload(all) {
+  const groups = new Map();
+  for (const [report, finding] of all) {
+    const key = [report.namespace, workloadOf(report) || report.pod, report.container, finding.kind].join("/");
+    const group = groups.get(key) ?? { report, finding, pods: new Set() };
+    group.pods.add(report.pod);
+    groups.set(key, group);
+  }
+  return [...groups.values()];
+}
+
+/** Whether the entry contains each word of the filter. */
+function matches({ report, finding }, words) {
+  const text = [report.namespace, report.pod, report.container, workloadOf(report), finding.kind, title(finding), finding.severity].join(" ").toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
 /** All findings of the node, most urgent first. */
 export class Advice {
   all = false;
+  words = [];
 
   constructor(store) {
     this.store = store;
@@ -93,31 +114,48 @@ export class Advice {
     this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => { this.all = true; this.update(); } });
     this.table = h("table", { class: "list advice", hidden: true }, h("thead", null, h("tr", null, COLUMNS.map((name) => h("th", { scope: "col", class: "text" }, h("span", { class: "label" }, name))))), this.body);
     this.element = h("section", { "aria-label": "Advice" }, h("h1", { class: "unseen" }, "Advice"), h("div", { class: "tools" }, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
+    const input = h("input", { type: "search", placeholder: "Filter by workload, pod or finding", "aria-label": "Filter findings", oninput: () => this.filter(input.value) });
+    this.note.before(input);
+  }
+
+  /** Filters by the words of a text. */
+  filter(text) {
+    this.words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    if (this.reports) this.#draw(this.reports);
   }
 
   async update() {
     if (this.busy) return;
     this.busy = true;
-    try { this.#draw((await get("advice")).containers); } catch (error) { setText(this.note, error.message); }
+    try {
+      this.reports = (await get("advice")).containers;
+      this.#draw(this.reports);
+    } catch (error) { setText(this.note, error.message); }
     this.busy = false;
   }
 
   #draw(reports) {
     // The event that reports the kind draws again.
     if (this.store.recording === null) return;
-    const all = reports.flatMap((report) => report.findings.map((finding) => [report, finding])).sort(([, a], [, b]) => byUrgency(a, b));
+    const found = reports.flatMap((report) => report.findings.map((finding) => [report, finding])).sort(([, a], [, b]) => byUrgency(a, b));
+    const groups = byWorkload(found);
+    const all = groups.filter((group) => matches(group, this.words));
     const shown = this.all ? all : all.slice(0, SHOWN);
     const uids = new Map((this.store.frame?.containers ?? []).map((row) => [pairKey(row), row.uid]));
-    this.body.replaceChildren(...shown.map(([report, finding]) => this.#row(report, finding, uids.get(pairKey(report)))));
+    this.body.replaceChildren(...shown.map(({ report, finding, pods }) => {
+      const place = [report.container, pods.size > 1 ? `${pods.size} pods of ${workloadOf(report)}` : workloadOf(report)].filter(Boolean).join(" · ");
+      return this.#row({ ...report, container: place }, finding, uids.get(pairKey(report)));
+    }));
     this.more.hidden = shown.length === all.length;
     setText(this.more, `Show the other ${all.length - shown.length}`);
     this.table.hidden = !all.length;
     this.empty.hidden = all.length > 0;
     const pending = [...new Set(reports.map((report) => report.notEnoughHistory).filter(Boolean))];
-    setText(this.empty, this.store.recording ? NO_FINDINGS : reports.length ? "Nothing to change so far." : "No containers.");
+    setText(this.empty, this.store.recording ? NO_FINDINGS : groups.length ? "No finding matches the filter." : reports.length ? "Nothing to change so far." : "No containers.");
     if (this.store.recording) { setText(this.note, ""); return; }
-    const affected = new Set(all.map(([report]) => report)).size;
-    setText(this.note, [`${all.length} finding${all.length === 1 ? "" : "s"} in ${affected} of ${reports.length} containers`, pending.length === 1 ? pending[0] : pending.length ? "some advice needs more history" : ""].filter(Boolean).join("; "));
+    const affected = new Set(found.map(([report]) => report)).size;
+    const count = this.words.length ? `${all.length} of ${groups.length}` : groups.length;
+    setText(this.note, [`${count} finding${groups.length === 1 ? "" : "s"} by workload, in ${affected} of ${reports.length} containers`, pending.length === 1 ? pending[0] : pending.length ? "some advice needs more history" : ""].filter(Boolean).join("; "));
   }
 
   #row(report, finding, uid) {

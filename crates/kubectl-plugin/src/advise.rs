@@ -1,19 +1,20 @@
 //! `kubectl cpuwarden advise`.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
-use agent_client::{AdviceFormat, block_on, finding_line, no_change, qos_change, render};
+use agent_client::{
+    AdviceFormat, FindingFilter, MergedContainer, WorkloadReport, block_on, render, workload_table,
+};
 use anyhow::Context as _;
-use api::{AdviceReport, ContainerReport, patch_command};
+use api::{AdviceReport, ContainerReport, of_kind};
 use console::{Failure, output};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::Of;
-use crate::cluster::{Cluster, TIMEOUT, resolve};
+use crate::cluster::{Cluster, TIMEOUT, resolve, resolve_namespace};
 use crate::per_node::answers;
-use crate::{MergedContainer, Resolved, Workload, merged};
+use crate::{Resolved, Workload};
 
 /// Advice for a workload.
 #[derive(Debug, Serialize)]
@@ -33,20 +34,32 @@ struct WorkloadAdvice<'a> {
     /// All changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<Value>,
+    /// The same for the table.
+    #[serde(skip)]
+    report: WorkloadReport,
 }
 
-/// Prints the advice for a target.
+/// Prints the advice for a target; without one, for a namespace, or for the cluster.
 ///
 /// # Errors
 /// No agent of the target's nodes answers.
-pub(crate) fn advise(of: &Of, format: AdviceFormat) -> Result<(), Failure> {
-    let (resolved, cluster) = resolve(of)?;
+pub(crate) fn advise(
+    of: &Of,
+    all_namespaces: bool,
+    findings: &FindingFilter,
+    format: AdviceFormat,
+) -> Result<(), Failure> {
+    let (resolved, cluster) = match of.target.is_none() && !all_namespaces {
+        true => resolve_namespace(of)?,
+        false => resolve(of)?,
+    };
     let (mut report, missing) = reports(&cluster, &resolved)?;
     let names: BTreeSet<(&str, &str)> =
         resolved.pods().iter().map(|pod| (pod.namespace.as_str(), pod.name.as_str())).collect();
-    if !matches!(resolved, Resolved::Node(_)) {
+    if !matches!(resolved, Resolved::Node(_) | Resolved::Cluster(_)) {
         report.containers.retain(|row| names.contains(&(row.namespace.as_str(), row.pod.as_str())));
     }
+    findings.apply(&mut report);
     let text = match &resolved {
         Resolved::Workload(workload) => {
             let nodes = resolved.nodes().len();
@@ -77,10 +90,10 @@ fn of_workload<'a>(
     missing: usize,
     rows: &[ContainerReport],
 ) -> WorkloadAdvice<'a> {
-    let (containers, patch) = merged(rows);
     let Workload { kind, namespace, name, .. } = workload;
-    let qos_change = qos_change(rows).filter(|_| patch.is_some());
-    WorkloadAdvice { kind, namespace, name, nodes, missing, containers, qos_change, patch }
+    let report = WorkloadReport::of(kind, namespace, name, rows);
+    let WorkloadReport { containers, qos_change, patch, .. } = report.clone();
+    WorkloadAdvice { kind, namespace, name, nodes, missing, containers, qos_change, patch, report }
 }
 
 fn print(advice: &WorkloadAdvice<'_>, format: AdviceFormat) -> Result<String, Failure> {
@@ -91,48 +104,22 @@ fn print(advice: &WorkloadAdvice<'_>, format: AdviceFormat) -> Result<String, Fa
         }
         AdviceFormat::Yaml => serde_saphyr::to_string(advice).context("cannot print the advice")?,
         AdviceFormat::Patch => match &advice.patch {
-            Some(patch) => serde_saphyr::to_string(patch).context("cannot print the patch")?,
+            Some(patch) => serde_saphyr::to_string(&of_kind(advice.kind, patch))
+                .context("cannot print the patch")?,
             None => String::new(),
         },
     })
 }
 
 fn table(advice: &WorkloadAdvice<'_>) -> String {
-    let WorkloadAdvice { kind, namespace, name, nodes, missing, .. } = advice;
-    let mut text = format!("{kind} {namespace}/{name} on {}", count(*nodes, "node"));
-    if *missing > 0 {
-        let _ = write!(text, ", {missing} without an answer");
-    }
-    text.push('\n');
-    for container in &advice.containers {
-        let _ = writeln!(text, "{}: {}", container.container, count(container.pods, "pod"));
-        for merged in &container.findings {
-            let finding = &merged.finding;
-            let (seen, of, worst) = (merged.seen.pods, merged.seen.of, &merged.worst_pod);
-            let place = format!(" in {seen} of {of}, most in {worst}:");
-            let _ = writeln!(text, "  {}", finding_line(finding, &place));
-            if let Some(reason) = no_change(finding) {
-                let _ = writeln!(text, "    {reason}");
-            }
-        }
-        if container.findings.is_empty() {
-            let _ = writeln!(text, "  · nothing to change");
-        }
-        if container.pods_without_enough_history > 0 {
-            let pods = count(container.pods_without_enough_history, "pod");
-            let _ = writeln!(text, "  · more advice comes later: too little history of {pods}");
-        }
-    }
-    if advice.containers.is_empty() {
+    let WorkloadAdvice { nodes, missing, report, .. } = advice;
+    let silent = match missing {
+        0 => String::new(),
+        _ => format!(", {missing} without an answer"),
+    };
+    let mut text = workload_table(report, &format!(" on {}{silent}", count(*nodes, "node")));
+    if report.containers.is_empty() {
         text.push_str("no agent has seen a container of this target yet\n");
-    }
-    if let Some(change) = &advice.qos_change {
-        let _ = writeln!(text, "{change}");
-    }
-    let command =
-        advice.patch.as_ref().and_then(|patch| patch_command(namespace, kind, name, patch));
-    if let Some(command) = command {
-        let _ = writeln!(text, "{command}");
     }
     text
 }

@@ -62,6 +62,21 @@ impl Agents {
         })
     }
 
+    /// Names of the nodes with an agent.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn nodes(&self) -> Result<Vec<String>, Error> {
+        if self.by_node.is_empty() {
+            let Self { namespace, selector, .. } = self;
+            return Err(Error::NoAgent(format!(
+                "no running agent: no pod with label {selector} in namespace {namespace}; set \
+                 --agent-namespace and --agent-selector if it is installed elsewhere"
+            )));
+        }
+        Ok(self.by_node.keys().cloned().collect())
+    }
+
     /// The agent on a node.
     ///
     /// # Errors

@@ -10,9 +10,9 @@ use crate::{Kubectl, Target};
 /// The target, and the way to its agents.
 #[derive(Debug, Args)]
 pub(crate) struct Of {
-    /// Pod, workload or node
+    /// Pod, workload, namespace or node [default: all nodes; of advise, the namespace]
     #[arg(value_name = "TARGET")]
-    pub(crate) target: Target,
+    pub(crate) target: Option<Target>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

@@ -9,6 +9,7 @@ use agent_client::{AgentArgs, AgentClient, ConnectionArgs};
 use console::Failure;
 
 use crate::args::{ClusterArgs, Of};
+use crate::target::namespace;
 use crate::{Agents, Forward, Kubectl, Resolved, Scheme};
 
 /// Maximum time for an agent to answer.
@@ -30,10 +31,26 @@ pub(crate) struct Agent {
     forward: Forward,
 }
 
-/// The target as it is in the cluster, with the agents of its nodes.
+/// The target as it is in the cluster, with the agents of its nodes. Without a target, all nodes.
 pub(crate) fn resolve(of: &Of) -> Result<(Resolved, Cluster<'_>), Failure> {
     let kubectl = of.cluster.kubectl();
-    let resolved = of.target.resolve(&kubectl)?;
+    let Some(target) = &of.target else {
+        let cluster = Cluster::of_all(&of.cluster, kubectl)?;
+        return Ok((Resolved::Cluster(cluster.agents.nodes()?), cluster));
+    };
+    let resolved = target.resolve(&kubectl)?;
+    let cluster = Cluster::new(&of.cluster, kubectl, &resolved)?;
+    Ok((resolved, cluster))
+}
+
+/// The same for the namespace of the options or of the context, in the place of a target.
+pub(crate) fn resolve_namespace(of: &Of) -> Result<(Resolved, Cluster<'_>), Failure> {
+    let kubectl = of.cluster.kubectl();
+    let name = match &of.cluster.namespace {
+        Some(name) => name.clone(),
+        None => kubectl.namespace()?,
+    };
+    let resolved = namespace(&kubectl, name)?;
     let cluster = Cluster::new(&of.cluster, kubectl, &resolved)?;
     Ok((resolved, cluster))
 }
@@ -52,6 +69,11 @@ impl<'a> Cluster<'a> {
         let only = nodes.first().copied().filter(|_| nodes.len() == 1);
         let agents = Agents::list(&kubectl, &args.agent_namespace, &args.agent_selector, only);
         Ok(Self { args, agents: agents?, kubectl })
+    }
+
+    fn of_all(args: &'a ClusterArgs, kubectl: Kubectl) -> Result<Self, Failure> {
+        let agents = Agents::list(&kubectl, &args.agent_namespace, &args.agent_selector, None)?;
+        Ok(Self { args, agents, kubectl })
     }
 
     /// Forwards a port to the agent of a node.

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use agent_client::{AgentClient, PartArgs};
-use api::{DoctorReport, PinRow};
+use agent_client::{AgentClient, FindingFilter, PartArgs, block_on};
+use api::{DoctorReport, PinRow, PodsAnswer};
 use clap::{Parser, Subcommand};
 use console::{Failure, show_doctor, show_pins, stderr};
 use top::Shown;
 
 use crate::advise::advise;
 use crate::args::Of;
-use crate::cluster::{TIMEOUT, resolve};
+use crate::cluster::{Cluster, TIMEOUT, resolve};
 use crate::{Resolved, Target, per_node};
 
 /// Name of the plugin, as users type it.
@@ -22,8 +22,8 @@ pub const NAME: &str = "kubectl cpuwarden";
 const DOCTOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 const TARGETS: &str = "\
-TARGET is NAME or pod/NAME, deploy/NAME, sts/NAME, ds/NAME, rs/NAME, job/NAME, or node/NAME. Its agents are found by
-label and reached through the API server (pods/portforward in the agents' namespace), with your own kubeconfig.";
+TARGET is NAME or pod/NAME, deploy/NAME, sts/NAME, ds/NAME, rs/NAME, job/NAME, cronjob/NAME, namespace/NAME, or node/NAME.
+Without it, advise is about the namespace (-A: all), the other commands about all nodes. The agents are found by label and reached through the API server (pods/portforward in the agents' namespace), with your own kubeconfig.";
 
 /// CPU throttling and contention of the pods of a cluster, as the agents on their nodes see them
 #[derive(Debug, Parser)]
@@ -38,7 +38,8 @@ pub struct Plugin {
 enum PluginCommand {
     /// Show live who is slowed on the node of a pod or on a node, by what and by whom
     Top {
-        /// Node to show, of a workload on several nodes [default: the one with most of its pods]
+        /// Node to show, of several [default: the one with most pods of the target; without a target,
+        /// the one with most slowed pods]
         #[arg(long, value_name = "NAME")]
         node: Option<String>,
         /// Print one table as plain text and exit [default if standard output is not a terminal]
@@ -47,11 +48,17 @@ enum PluginCommand {
         #[command(flatten)]
         of: Of,
     },
-    /// Show advice for a pod, for a workload from all its pods, or for all pods of a node
+    /// Show advice for a pod, for a workload from all its pods, or for all workloads of a namespace, a
+    /// node or the cluster
     Advise {
-        /// Output format: patch prints one strategic-merge patch of the workload
+        /// Output format: patch prints one strategic-merge patch per workload
         #[arg(short, long, value_enum, default_value_t)]
         output: agent_client::AdviceFormat,
+        /// All workloads of the cluster
+        #[arg(short = 'A', long, conflicts_with = "target")]
+        all_namespaces: bool,
+        #[command(flatten)]
+        findings: FindingFilter,
         #[command(flatten)]
         of: Of,
     },
@@ -99,7 +106,9 @@ pub fn is_plugin() -> bool {
 pub fn run(plugin: Plugin) -> Result<ExitCode, Failure> {
     match plugin.command {
         PluginCommand::Top { once, node, of } => top(&of, node.as_deref(), once)?,
-        PluginCommand::Advise { output, of } => advise(&of, output)?,
+        PluginCommand::Advise { output, all_namespaces, findings, of } => {
+            advise(&of, all_namespaces, &findings, output)?;
+        }
         PluginCommand::Doctor { json, of } => {
             let show = |report: &DoctorReport, json| show_doctor(report, json).map(drop);
             let reports = per_node::show(&of, "/api/v1/doctor", DOCTOR_TIMEOUT, json, show)?;
@@ -118,8 +127,11 @@ pub fn run(plugin: Plugin) -> Result<ExitCode, Failure> {
 fn top(of: &Of, wanted: Option<&str>, is_once: bool) -> Result<(), Failure> {
     use std::io::IsTerminal as _;
     let (resolved, cluster) = resolve(of)?;
-    let (node, note) = node_to_show(&of.target, &resolved, wanted)?;
-    let agent = cluster.kept_agent(node)?;
+    let (node, note) = match &of.target {
+        Some(target) => node_to_show(target, &resolved, wanted)?,
+        None => worst_node(&cluster, &resolved, wanted)?,
+    };
+    let agent = cluster.kept_agent(&node)?;
     let is_once = is_once || !std::io::stdout().is_terminal();
     let mut shown = shown(&resolved);
     match note {
@@ -129,12 +141,49 @@ fn top(of: &Of, wanted: Option<&str>, is_once: bool) -> Result<(), Failure> {
     top::show_agent(AgentClient::new(&agent.args)?, shown, is_once)
 }
 
+/// The wanted node, or the one with most slowed pods; of several nodes, also a sentence with their
+/// number of slowed pods.
+///
+/// # Errors
+/// No agent runs on the wanted node, or no agent answers.
+fn worst_node(
+    cluster: &Cluster<'_>,
+    resolved: &Resolved,
+    wanted: Option<&str>,
+) -> Result<(String, Option<String>), Failure> {
+    if let Some(wanted) = wanted {
+        return Ok((wanted.to_owned(), None));
+    }
+    let answers = per_node::answers(cluster, resolved, TIMEOUT, |client, _| {
+        block_on(client.get::<PodsAnswer>("/api/v1/pods"))
+    })?;
+    let slowed =
+        |answer: &PodsAnswer| answer.pods.iter().filter(|pod| pod.verdict.is_some()).count();
+    let slowed = answers.found.iter().map(|(node, answer)| (node.as_str(), slowed(answer)));
+    Ok(most_slowed(&slowed.collect()))
+}
+
+/// The node with most slowed pods, and a sentence if there are several.
+fn most_slowed(slowed: &BTreeMap<&str, usize>) -> (String, Option<String>) {
+    // On a tie, the first by name.
+    let most = slowed.iter().rev().max_by_key(|(_, count)| **count);
+    let (node, count) = most.map_or(("", 0), |(node, count)| (*node, *count));
+    let all: Vec<String> = slowed.iter().map(|(node, count)| format!("{node} ({count})")).collect();
+    let note = format!(
+        "this is node {node} with {count} slowed pods, of {} nodes; --node shows another: {}",
+        slowed.len(),
+        all.join(", "),
+    );
+    (node.to_owned(), (slowed.len() > 1).then_some(note))
+}
+
 /// The pods of the target, by their exact names.
 fn shown(resolved: &Resolved) -> Shown {
     let label = match resolved {
         Resolved::Pod(pod) => format!("{}/{}", pod.namespace, pod.name),
         Resolved::Workload(workload) => format!("{}/{}", workload.namespace, workload.name),
-        Resolved::Node(_) => return Shown::default(),
+        Resolved::Namespace { name, .. } => format!("{name}/"),
+        Resolved::Node(_) | Resolved::Cluster(_) => return Shown::default(),
     };
     let pods = resolved.pods().iter().map(|pod| (pod.namespace.clone(), pod.name.clone()));
     Shown { label, pods: Some(pods.collect()), notes: Vec::new() }
@@ -145,11 +194,11 @@ fn shown(resolved: &Resolved) -> Shown {
 ///
 /// # Errors
 /// The target is not on the wanted node.
-fn node_to_show<'a>(
+fn node_to_show(
     target: &Target,
-    resolved: &'a Resolved,
+    resolved: &Resolved,
     wanted: Option<&str>,
-) -> Result<(&'a str, Option<String>), Failure> {
+) -> Result<(String, Option<String>), Failure> {
     let mut pods: BTreeMap<&str, usize> =
         resolved.nodes().into_iter().map(|node| (node, 0)).collect();
     resolved.pods().iter().for_each(|pod| *pods.entry(&pod.node).or_default() += 1);
@@ -173,7 +222,7 @@ fn node_to_show<'a>(
         pods.len(),
         resolved.pods().len(),
     );
-    Ok((*node, (pods.len() > 1).then_some(note)))
+    Ok(((*node).to_owned(), (pods.len() > 1).then_some(note)))
 }
 
 #[cfg(test)]
@@ -205,12 +254,12 @@ mod tests {
     fn the_node_with_most_pods_of_a_workload_is_shown_or_the_wanted_one() {
         let target: Target = "deploy/web".parse().unwrap();
         let one = workload(vec![pod("web-1", "a"), pod("web-2", "a")]);
-        assert_eq!(node_to_show(&target, &one, None).unwrap(), ("a", None));
+        assert_eq!(node_to_show(&target, &one, None).unwrap(), ("a".to_owned(), None));
 
         let more = workload(vec![pod("web-1", "a"), pod("web-2", "b"), pod("web-3", "b")]);
         let (node, note) = node_to_show(&target, &more, None).unwrap();
         let expected = "deploy/web is on 2 nodes; this is b with 2 of its 3 pods; --node shows another: a (1), b (2)";
-        assert_eq!((node, note.as_deref()), ("b", Some(expected)));
+        assert_eq!((&*node, note.as_deref()), ("b", Some(expected)));
         assert_eq!(node_to_show(&target, &more, Some("a")).unwrap().0, "a");
         let error = node_to_show(&target, &more, Some("c")).unwrap_err().to_string();
         assert!(error.starts_with("--node: deploy/web is not on node c"), "{error}");
@@ -219,7 +268,15 @@ mod tests {
         let equal = workload(vec![pod("web-1", "b"), pod("web-2", "a")]);
         assert_eq!(node_to_show(&target, &equal, None).unwrap().0, "a");
         let node = Resolved::Node("n1".to_owned());
-        assert_eq!(node_to_show(&target, &node, None).unwrap(), ("n1", None));
+        assert_eq!(node_to_show(&target, &node, None).unwrap(), ("n1".to_owned(), None));
+    }
+
+    #[test]
+    fn without_a_target_the_node_with_most_slowed_pods_is_shown() {
+        let (node, note) = most_slowed(&[("a", 0), ("b", 2), ("c", 2)].into());
+        let expected = "this is node b with 2 slowed pods, of 3 nodes; --node shows another: a (0), b (2), c (2)";
+        assert_eq!((&*node, note.as_deref()), ("b", Some(expected)));
+        assert_eq!(most_slowed(&[("a", 0)].into()), ("a".to_owned(), None));
     }
 
     #[test]

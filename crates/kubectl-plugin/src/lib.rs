@@ -17,11 +17,9 @@ mod per_node;
 #[cfg(test)]
 mod script;
 mod target;
-mod workload;
 
 pub use agents::{AgentPod, Agents, Scheme};
 pub use command::{NAME, Plugin, is_plugin, run};
 pub use forward::Forward;
 pub use kubectl::{Error, Kubectl};
 pub use target::{PodOnNode, Resolved, Target, Workload};
-pub use workload::{ForPods, MergedContainer, MergedFinding, merged};

@@ -65,8 +65,8 @@ pub(crate) fn answers<T: Send>(
 }
 
 /// Prints the JSON at a path of each agent of a target with `show_one`, whose flag selects JSON
-/// output. For a workload, the name of its node precedes each answer; as JSON, one object has the
-/// answers by node.
+/// output. Unless the target is a pod or a node, the name of its node precedes each answer; as JSON,
+/// one object has the answers by node.
 ///
 /// # Errors
 /// An agent does not answer; the answers of the others are printed.
@@ -79,15 +79,15 @@ pub(crate) fn show<T: DeserializeOwned + Serialize + Send>(
 ) -> Result<Vec<(String, T)>, Failure> {
     let (resolved, cluster) = resolve(of)?;
     let answers = answers(&cluster, &resolved, timeout, |client, _| block_on(client.get(path)))?;
-    let is_workload = matches!(resolved, Resolved::Workload(_));
-    if is_workload && json {
+    let is_one = matches!(resolved, Resolved::Pod(_) | Resolved::Node(_));
+    if !is_one && json {
         let by_node: BTreeMap<&str, &T> =
             answers.found.iter().map(|(node, answer)| (node.as_str(), answer)).collect();
         let text = serde_json::to_string_pretty(&by_node).context("cannot print the answers")?;
         output::show(&(text + "\n"));
     } else {
         for (at, (node, answer)) in answers.found.iter().enumerate() {
-            if is_workload {
+            if !is_one {
                 output::show(&format!("{}node/{node}\n", if at > 0 { "\n" } else { "" }));
             }
             show_one(answer, json)?;
@@ -102,6 +102,10 @@ pub(crate) fn show<T: DeserializeOwned + Serialize + Send>(
 /// # Errors
 /// An agent does not answer or a file cannot be written; the others are saved.
 pub(crate) fn snapshot(of: &Of, part: &PartArgs) -> Result<(), Failure> {
+    if of.target.is_none() {
+        let error = "snapshot needs a target, such as a pod, deploy/NAME or node/NAME";
+        return Err(Failure::config(error.to_owned()));
+    }
     let (resolved, cluster) = resolve(of)?;
     let is_one = resolved.nodes().len() == 1;
     let answers = answers(&cluster, &resolved, SNAPSHOT_TIMEOUT, |client, node| {

@@ -32,8 +32,17 @@ pub enum Resolved {
     Pod(PodOnNode),
     /// A workload with its pods.
     Workload(Workload),
+    /// A namespace with its pods.
+    Namespace {
+        /// Its name.
+        name: String,
+        /// Its pods that have a node.
+        pods: Vec<PodOnNode>,
+    },
     /// Name of a node.
     Node(String),
+    /// Names of all nodes with an agent.
+    Cluster(Vec<String>),
 }
 
 /// A workload.
@@ -56,7 +65,8 @@ impl Resolved {
         match self {
             Self::Pod(pod) => std::slice::from_ref(pod),
             Self::Workload(workload) => &workload.pods,
-            Self::Node(_) => &[],
+            Self::Namespace { pods, .. } => pods,
+            Self::Node(_) | Self::Cluster(_) => &[],
         }
     }
 
@@ -65,6 +75,7 @@ impl Resolved {
     pub fn nodes(&self) -> BTreeSet<&str> {
         match self {
             Self::Node(name) => [name.as_str()].into(),
+            Self::Cluster(nodes) => nodes.iter().map(String::as_str).collect(),
             _ => self.pods().iter().map(|pod| pod.node.as_str()).collect(),
         }
     }
@@ -97,15 +108,40 @@ impl Target {
                 Some(pod) => Ok(Resolved::Pod(pod)),
                 None => Err(Error::NoPods(format!("{self} is not scheduled to a node yet"))),
             },
+            Some("Namespace") => namespace(kubectl, text(&object["metadata"]["name"])),
+            Some("CronJob") => self.cron_job(&object, kubectl).map(Resolved::Workload),
             _ => self.workload(&object, kubectl).map(Resolved::Workload),
         }
+    }
+
+    /// The pods of a CronJob: those of Jobs with the name `<cronjob>-<minute>`, which its controller
+    /// creates.
+    fn cron_job(&self, object: &Value, kubectl: &Kubectl) -> Result<Workload, Error> {
+        let [namespace, name] = ["namespace", "name"].map(|key| text(&object["metadata"][key]));
+        let list = kubectl.get(&["pods", "--namespace", &namespace, "--selector", "job-name"])?;
+        let is_its = |object: &&Value| {
+            let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            owners.any(|owner| {
+                let job = owner["name"].as_str().unwrap_or_default();
+                let minute = job.strip_prefix(&*name).and_then(|rest| rest.strip_prefix('-'));
+                let is_minute = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+                owner["kind"] == "Job" && minute.is_some_and(is_minute)
+            })
+        };
+        let pods: Vec<_> = items(&list).iter().filter(is_its).filter_map(pod).collect();
+        if pods.is_empty() {
+            let reason =
+                format!("no Job of {self} runs in namespace {namespace}; try again during a run");
+            return Err(Error::NoPods(reason));
+        }
+        Ok(Workload { kind: "CronJob".to_owned(), namespace, name, pods })
     }
 
     fn workload(&self, object: &Value, kubectl: &Kubectl) -> Result<Workload, Error> {
         let selector = selector(&object["spec"]["selector"]).ok_or_else(|| {
             Error::NoPods(format!(
                 "{self} has no selector of pods; use a pod, a Deployment, StatefulSet, DaemonSet, \
-                 ReplicaSet or Job, or node/NAME"
+                 ReplicaSet, Job or CronJob, namespace/NAME or node/NAME"
             ))
         })?;
         let namespace = text(&object["metadata"]["namespace"]);
@@ -118,6 +154,19 @@ impl Target {
         let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
         Ok(Workload { kind, namespace, name, pods })
     }
+}
+
+/// The running pods of a namespace.
+///
+/// # Errors
+/// The user may not list them, or there are none.
+pub(crate) fn namespace(kubectl: &Kubectl, name: String) -> Result<Resolved, Error> {
+    let list = kubectl.get(&["pods", "--namespace", &name])?;
+    let pods: Vec<_> = items(&list).iter().filter_map(pod).collect();
+    if pods.is_empty() {
+        return Err(Error::NoPods(format!("no running pods in namespace {name}")));
+    }
+    Ok(Resolved::Namespace { name, pods })
 }
 
 /// The elements of a list that kubectl printed.

@@ -118,11 +118,11 @@ fn the_first_answer_says_what_is_known_and_when_the_rest_comes() {
         !first.borrow().starts_with("no containers")
     });
     let text = first.into_inner();
-    assert!(text.lines().next().unwrap().contains("  limit 0.2"), "{text}");
+    assert!(text.lines().nth(1).unwrap().contains("  limit 0.2"), "{text}");
     let rest = text.lines().find(|line| line.starts_with("  · not enough history: ")).unwrap();
     assert!(rest.ends_with(" of 24 h; limits from 5 min, lower requests from 24 h"), "{text}");
     // What follows from so few seconds is a finding, or none so far.
-    let known = text.lines().nth(1).unwrap();
+    let known = text.lines().nth(2).unwrap();
     assert!(known.starts_with("  ! ") || known == "  · nothing to change so far", "{text}");
 }
 
@@ -142,15 +142,14 @@ fn assert_formats_agree(node: &Node) {
         ("throttled-by-own-quota".into(), "throttled-by-own-quota".into())
     );
     let table = node.advise("table", &[]);
-    let lines: Vec<_> = table.lines().filter(|line| !line.starts_with(' ')).collect();
-    assert!(lines.len() == 2 && lines[0].starts_with("bank/ledger/main  1."), "{table}");
-    assert!(
-        lines[1].starts_with("shop/cart/main  1.") && lines[1].contains("  limit 0.2"),
-        "{table}"
-    );
+    assert!(table.contains(" in 2 of 2 workloads, 2 containers\n"), "{table}");
+    for pod in ["bank/ledger", "shop/cart"] {
+        assert!(table.contains(&format!("\nPod {pod}\nmain:  Rust 1.")), "{table}");
+    }
+    assert_eq!(table.matches("  limit 0.2").count(), 2, "{table}");
     let findings = table
         .lines()
-        .filter(|line| line.starts_with("  ! throttled-by-own-quota  limitCores=0.2  "));
+        .filter(|line| line.starts_with("  ! throttled-by-own-quota: limit 0.2 cores, "));
     assert_eq!(findings.count(), 2, "{table}");
 }
 
@@ -159,8 +158,8 @@ fn assert_filters_keep_their_own(node: &Node) {
         (&["--namespace", "shop"][..], &["cart"][..]),
         (&["--pod", "ledger"], &["ledger"]),
         (&["--namespace", "bank", "--pod", "ledger"], &["ledger"]),
-        (&["--namespace", "bank", "--pod", "cart"], &[]),
-        (&["--namespace", "sho"], &[]),
+        (&["--pod", "ledger", "--kind", "memory-limit-not-request"], &["ledger"]),
+        (&["--kind=kernel-slice-expiry"], &[]),
     ] {
         let pods: Vec<_> =
             node.json(filters).iter().map(|row| row["pod"].as_str().unwrap().to_owned()).collect();
@@ -171,13 +170,25 @@ fn assert_filters_keep_their_own(node: &Node) {
             "{filters:?}"
         );
     }
-    assert_eq!(node.advise("table", &["--pod", "none"]), "no containers\n");
+    for (filters, named) in [
+        (&["--namespace", "bank", "--pod", "cart"][..], "namespace bank, pod cart"),
+        (&["--namespace", "sho"], "namespace sho"),
+        (&["--workload", "web"], "workload web"),
+    ] {
+        let address = node.agent.address().to_string();
+        let mut command = Command::new(binary());
+        let output = command.args(["advise", "--address", &address]).args(filters).output();
+        let output = output.unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(&format!("no running container of {named} on this")), "{error}");
+        assert_eq!(output.status.code(), Some(69), "{error}");
+    }
 }
 
 /// Asserts that the output is a strategic-merge patch that changes the named container.
 fn assert_a_patch_is_one(node: &Node) {
     let text = node.advise("patch", &["--namespace", "shop"]);
-    assert!(text.starts_with("---\n# shop/cart\n"), "{text}");
+    assert!(text.starts_with("---\n# Pod shop/cart\n"), "{text}");
     let patch: Value = serde_saphyr::from_str(&text).unwrap();
     let typed: Deployment = serde_json::from_value(patch.clone()).unwrap();
     let back = serde_json::to_value(&typed).unwrap();

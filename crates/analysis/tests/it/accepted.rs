@@ -134,6 +134,14 @@ fn the_template_of_a_job_gets_no_patch() {
     assert_eq!(resources(&facts), Value::Null);
 }
 
+#[test]
+fn a_sandbox_gets_no_patch() {
+    let mut facts = throttled(1.0, 2.0);
+    facts.container = "POD".to_owned();
+    let finding = found(&facts, FindingKind::ThrottledByOwnQuota);
+    assert!(finding.patch.is_none() && finding.no_patch.unwrap().contains("sandbox"));
+}
+
 /// A Guaranteed pod of 1.5 cores in Go.
 fn fraction(p95: f64) -> Facts {
     let mut facts = throttled(1.5, 0.05);

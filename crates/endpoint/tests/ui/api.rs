@@ -277,6 +277,7 @@ pub(crate) fn full_report() -> ContainerReport {
             windows: 600,
             patch: Some(json!({"spec": {}})),
             no_patch: Some("none".to_owned()),
+            figures: vec!["throttled 80 % of the periods".to_owned()],
             docs: "advice.md".to_owned(),
         }],
     }

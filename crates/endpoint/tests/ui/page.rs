@@ -316,10 +316,23 @@ fn findings_with_a_change_and_a_large_effect_come_first_and_infos_last() {
         finding("limit-too-tight-for-bursts", "warning", 0.1, true),
         finding("throttled-by-own-quota", "warning", 0.5, true),
     ];
-    findings.extend(vec![finding("heap-limit-unset", "info", 0.0, false); 10]);
+    findings.extend(vec![finding("heap-limit-unset", "info", 0.0, false)]);
     let mut report = serde_json::to_value(full_report()).unwrap();
+    report["workload"] = json!({ "kind": "Deployment", "name": "cart" });
     report["findings"] = findings.into();
-    let answer = json!({ "containers": [report] });
+    let mut reports = vec![report.clone()];
+    // Two more pods of the workload, and nine other containers with one finding each.
+    report["findings"] = json!([finding("throttled-by-own-quota", "warning", 0.4, true)]);
+    reports.extend(["cart-2", "cart-3"].map(|pod| {
+        report["pod"] = pod.into();
+        report.clone()
+    }));
+    report["findings"] = json!([finding("heap-limit-unset", "info", 0.0, false)]);
+    reports.extend((1..10).map(|number| {
+        report["workload"]["name"] = format!("web-{number}").into();
+        report.clone()
+    }));
+    let answer = json!({ "containers": reports });
     let browser = Browser::borrow();
     browser.open(&format!("http://{}/", server.address));
     browser.wait_for(VICTIMS);
@@ -344,6 +357,18 @@ fn findings_with_a_change_and_a_large_effect_come_first_and_infos_last() {
     browser.run(&format!("{more}.click()"));
     browser.wait_for("document.querySelectorAll('.advice tbody tr').length == 15");
     assert_eq!(browser.run(&format!("return {more}.hidden")), true);
+    let place = "document.querySelector('.advice tbody .sub').textContent";
+    let place = browser.run(&format!("return {place}"));
+    assert!(place.as_str().unwrap().ends_with(" · 3 pods of Deployment cart"), "{place}");
+    browser.run(
+        "const input = document.querySelector('[aria-label=Advice] input'); input.value = 'WEB-3 heap'; \
+         input.dispatchEvent(new Event('input'))",
+    );
+    browser.wait_for("document.querySelectorAll('.advice tbody tr').length == 1");
+    let note =
+        browser.run("return document.querySelector('[aria-label=Advice] .count').textContent");
+    let expected = "1 of 15 findings by workload, in 12 of 12 containers";
+    assert!(note.as_str().unwrap().starts_with(expected), "{note}");
 }
 
 #[test]

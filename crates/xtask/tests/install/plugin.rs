@@ -151,7 +151,7 @@ fn advises_the_pod_and_the_workload(
         Ok(!patch.is_empty())
     })?;
     let text = plugin.run(&["advise", "deploy/checkout"])?;
-    for part in ["Deployment default/checkout on 1 node", "app: 2 pods", "in 2 of 2"] {
+    for part in ["Deployment default/checkout on 1 node", "app:  2 pods", "in 2 of 2"] {
         ensure(text.contains(part), || format!("{part:?} is not in: {text}"))?;
     }
     // The API server accepts the change.

@@ -1,8 +1,11 @@
 //! Advice for a workload from the reports of its pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use api::{ContainerReport, Finding, FindingKind, merged as merged_patches};
+use api::{
+    ContainerReport, Finding, FindingKind, Injected, InjectionStatus, Severity,
+    merged as merged_patches,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -45,8 +48,83 @@ pub struct MergedContainer {
     pub pods: usize,
     /// Pods with less history than some advice needs.
     pub pods_without_enough_history: usize,
-    /// The findings, by kind.
+    /// The findings, by kind, warnings first.
     pub findings: Vec<MergedFinding>,
+    /// Runtime and limits of a pod, for the text.
+    #[serde(skip)]
+    pub(crate) about: String,
+    /// Environment variables of the pods, for the text.
+    #[serde(skip)]
+    pub(crate) injected: BTreeSet<String>,
+    /// The advice that lacks history in a pod, for the text.
+    #[serde(skip)]
+    pub(crate) missing: Option<String>,
+}
+
+/// Advice for a workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkloadReport {
+    /// Kind, such as `Deployment`; `Pod` for a pod without a workload.
+    pub kind: String,
+    /// Namespace of the workload.
+    pub namespace: String,
+    /// Name of the workload.
+    pub name: String,
+    /// Names of the pods with a report.
+    pub pods: BTreeSet<String>,
+    /// The containers, by name.
+    pub containers: Vec<MergedContainer>,
+    /// Change of the pods' QoS class by the patches; `None` if they keep it.
+    pub qos_change: Option<String>,
+    /// All changes.
+    pub patch: Option<Value>,
+}
+
+impl WorkloadReport {
+    /// Merges the reports of a workload's pods.
+    #[must_use]
+    pub fn of(kind: &str, namespace: &str, name: &str, rows: &[ContainerReport]) -> Self {
+        let (containers, patch) = merged(rows);
+        let qos_change = rows.iter().find_map(|row| row.qos_change.clone());
+        Self {
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            pods: rows.iter().map(|row| row.pod.clone()).collect(),
+            containers,
+            qos_change: qos_change.filter(|_| patch.is_some()),
+            patch,
+        }
+    }
+
+    /// Number of findings of one severity.
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
+        let findings = self.containers.iter().flat_map(|container| &container.findings);
+        findings.filter(|merged| merged.finding.severity == severity).count()
+    }
+}
+
+/// The reports by workload: those with most warnings first, then those with most findings.
+#[must_use]
+pub fn by_workload(rows: &[ContainerReport]) -> Vec<WorkloadReport> {
+    let mut all: BTreeMap<(&str, &str, &str), Vec<ContainerReport>> = BTreeMap::new();
+    for row in rows {
+        let (kind, name) = match &row.workload {
+            Some(workload) => (workload.kind.as_str(), workload.name.as_str()),
+            None => ("Pod", row.pod.as_str()),
+        };
+        all.entry((&row.namespace, name, kind)).or_default().push(row.clone());
+    }
+    let reports = all.into_iter();
+    let mut reports: Vec<_> = reports
+        .map(|((namespace, name, kind), rows)| WorkloadReport::of(kind, namespace, name, &rows))
+        .collect();
+    let count = |report: &WorkloadReport| {
+        [Severity::Warning, Severity::Info].map(|severity| report.count(severity))
+    };
+    reports.sort_by_key(|report| std::cmp::Reverse(count(report)));
+    reports
 }
 
 /// Merges the reports of pods with the same template, by container. The second value is the patch
@@ -72,6 +150,8 @@ fn container(rows: &[&ContainerReport]) -> MergedContainer {
         }
     }
     let findings = by_kind.into_values().filter_map(|found| finding(&found, rows.len()));
+    let mut findings: Vec<_> = findings.collect();
+    findings.sort_by_key(|merged| merged.finding.severity);
     MergedContainer {
         container: rows.first().map(|row| row.container.clone()).unwrap_or_default(),
         pods: rows.len(),
@@ -79,8 +159,35 @@ fn container(rows: &[&ContainerReport]) -> MergedContainer {
             .iter()
             .filter(|row| row.not_enough_history.is_some())
             .count(),
-        findings: findings.collect(),
+        findings,
+        about: rows.first().map(|row| about(row)).unwrap_or_default(),
+        injected: rows.iter().flat_map(|row| row.injected.iter().map(variable)).collect(),
+        missing: rows.iter().find_map(|row| row.not_enough_history.clone()),
     }
+}
+
+/// Runtime and limits of a container, each after two spaces.
+fn about(row: &ContainerReport) -> String {
+    let runtime = row.runtime.as_ref().and_then(api::Runtime::in_words);
+    let limit = row.limit_cores.map(|limit| format!("limit {limit}"));
+    // The replay of a throttled window may also be too high: it is no bound.
+    let advised = row.cpu.limit.map(|limit| {
+        let doubt = if limit.is_lower_bound { " (may be too low)" } else { "" };
+        format!("advised {}{doubt}", limit.cores)
+    });
+    let parts = [runtime, limit, advised].into_iter().flatten();
+    parts.map(|part| format!("  {part}")).collect()
+}
+
+/// `GOMAXPROCS=2 (stale: now 1)`.
+fn variable(injected: &Injected) -> String {
+    let Injected { name, value, status, current } = injected;
+    let now = match (status, current) {
+        (InjectionStatus::Stale, Some(current)) => format!(": now {current}"),
+        (InjectionStatus::Stale, None) => ": now unset".to_owned(),
+        _ => String::new(),
+    };
+    format!("{name}={value} ({}{now})", status.as_str())
 }
 
 /// One kind of finding in some of `of` pods.
@@ -181,6 +288,7 @@ mod tests {
                 json!({ "spec": { "template": { "spec": { "containers": containers } } } }),
             ),
             no_patch: None,
+            figures: Vec::new(),
             docs: String::new(),
         }
     }
