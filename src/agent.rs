@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 
-use advisor::Advisor;
+use advisor::{Advisor, GcReader};
 use anyhow::Context;
 use cgroup_tree::KubepodsTree;
 use cgroupfs::{Hierarchy, node};
@@ -15,7 +15,7 @@ use pinning::{Admission, PinningThread};
 use pod_sources::{PodService, Pods};
 use reporting::{EventSender, EventTask};
 use sampler::{BulkSource, Sampler};
-use snapshot::{NodeSnapshot, NodeWaits, Published};
+use snapshot::{NodeGc, NodeSnapshot, NodeWaits, Published};
 use state_dir::ActingMode;
 use timeline::Timeline;
 use tokio::sync::{Notify, oneshot};
@@ -25,7 +25,7 @@ use yielding::Resizes;
 
 use crate::check::{Checked, check};
 use crate::claims::Claims;
-use crate::config::{Config, NriMode};
+use crate::config::{Config, GcMode, NriMode};
 use crate::exit::Failure;
 use crate::parts::RunningParts;
 use crate::status::LiveStatus;
@@ -105,10 +105,12 @@ impl Agent {
         let reloads = reloads(identity.clone(), pinning.as_ref());
         parts.add(pinning);
         let mut sampler = shared.sampler()?;
-        let (published, waits) = (sampler.published(), sampler.waits());
+        let (published, waits, gc) = (sampler.published(), sampler.waits(), sampler.gc());
         let (counters, arriving) = mpsc::channel();
         sampler.collect_from(arriving);
         parts.add(shared.start_trace(&published, &waits, counters).await?);
+        let reading = shared.start_reading_gc(&published, gc);
+        parts.add(reading.context("cannot start the thread that reads garbage collection")?);
         let history = History::start(config, &published, &shared.watchdog);
         let timeline = history.as_ref().map(History::timeline);
         let recording = recorder::start(config, history.as_ref(), &shared.metrics)
@@ -332,6 +334,30 @@ impl StartContext<'_> {
             let sample = || advisor::sample_arrivals(&advisor, &hierarchy, stopped, beat);
             keep_running(stopped, panicked, sample);
         })
+    }
+
+    /// Starts the thread that reads garbage collection, unless it is off.
+    fn start_reading_gc(
+        &self,
+        published: &Published<NodeSnapshot>,
+        slot: Published<NodeGc>,
+    ) -> std::io::Result<Option<Worker>> {
+        if self.config.options.gc == GcMode::Off {
+            return Ok(None);
+        }
+        let (metrics, published) = (Arc::clone(&self.metrics), published.clone());
+        let proc_root = self.config.options.proc_root.clone();
+        let panicked = move || metrics.subsystem_restarted(Part::GarbageCollection.as_str());
+        let beat = self.watchdog.watch(Part::GarbageCollection, advisor::ROUND);
+        let worker = Worker::spawn("gc", move |stopped| {
+            let beat = || beat.beat(advisor::ROUND);
+            let read = || {
+                let mut reader = GcReader::new(proc_root.clone());
+                advisor::read_collections(&mut reader, &published, &slot, stopped, beat);
+            };
+            keep_running(stopped, panicked, read);
+        });
+        worker.map(Some)
     }
 
     fn start_checks(&self, waits: Published<NodeWaits>) -> anyhow::Result<Worker> {

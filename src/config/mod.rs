@@ -24,7 +24,7 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 
 pub(crate) use console::{ByteSize, HumanDuration, ListenAddress};
-pub(crate) use modes::{BpfCountersMode, NriMode, SchedTraceMode, UiMode};
+pub(crate) use modes::{BpfCountersMode, GcMode, NriMode, SchedTraceMode, UiMode};
 pub(crate) use options::{Options, augment};
 pub(crate) use range::Within;
 pub(crate) use record_dir::{RECORDING_SIZE, RecordDir};

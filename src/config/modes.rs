@@ -37,6 +37,16 @@ pub(crate) enum BpfCountersMode {
     On,
 }
 
+/// `--gc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GcMode {
+    /// Not read
+    Off,
+    /// Read every 10 s: of Go from the process's memory, of a JVM from its performance data
+    On,
+}
+
 /// `--nri`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use state_dir::ActingMode;
 
 use super::choice;
-use super::modes::{BpfCountersMode, InjectEnvMode, NriMode, SchedTraceMode, UiMode};
+use super::modes::{
+    BpfCountersMode, GcMode, InjectEnvMode, NriMode, SchedTraceMode, UiMode,
+};
 use super::range::Within as _;
 use super::record_dir::RECORDING_SIZE;
 use super::sources::variable;
@@ -141,6 +143,9 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Sampling", value_name = "TIME", default_value = "5m")]
     #[arg(within(seconds(10)..=seconds(7 * 86_400)))]
     pub(crate) advice_after: HumanDuration,
+    /// Read what garbage collection costs Go programs and JVMs; needs root and CAP_SYS_PTRACE
+    #[arg(long, help_heading = "Sampling", value_name = "MODE", default_value = "off")]
+    pub(crate) gc: GcMode,
 
     /// Trace waits by cause with an eBPF program on every context switch
     #[arg(long, help_heading = "Waits", value_name = "MODE", default_value = "auto")]

@@ -22,6 +22,7 @@ impl Config {
             max_open_files: given.max_open_files,
             bpf_counters: given.bpf_counters,
             advice_after: given.advice_after,
+            gc: given.gc,
             sched_trace: given.sched_trace,
             sched_trace_hint: given.sched_trace_hint,
             sched_trace_budget: given.sched_trace_budget,

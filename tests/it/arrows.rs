@@ -127,7 +127,7 @@ const CRATES: &[Crate] = &[
             "yielding",
         ],
     ),
-    io("runtimes", &["api", "cgroupfs"]),
+    io("runtimes", &["api", "cgroupfs", "snapshot"]),
     io("sampler", &["cgroup-tree", "cgroupfs", "kernel-text", "kubepods", "snapshot", "watchdog"]),
     io("sched-trace", &["cgroup-tree", "cgroupfs", "kernel-text", "snapshot", "watchdog"]),
     io("metrics", &["snapshot"]),

@@ -1,11 +1,12 @@
 //! Advice for the containers of a node: their histories, gathered window by window from the
 //! snapshots, usage traces of the busy ones, and their runtimes.
 //!
-//! [`Advisor`] runs as a task of the caller's tokio runtime, [`sample_arrivals`] on a thread that
-//! the caller starts. The rules themselves are in crate `analysis`.
+//! [`Advisor`] runs as a task of the caller's tokio runtime, [`sample_arrivals`] and
+//! [`read_collections`] on threads that the caller starts. The rules themselves are in crate `analysis`.
 
 mod advisor;
 mod arrivals;
+mod collections;
 mod container_history;
 mod lost;
 mod node_facts;
@@ -23,7 +24,9 @@ use std::time::Duration;
 
 pub use advisor::Advisor;
 pub use arrivals::sample_arrivals;
+pub use collections::read_collections;
+pub use runtimes::GcReader;
 pub use verdicts::{Judge, Judgement};
 
-/// Longest round of the advisor and of the arrival sampler.
+/// Longest round of the advisor, of the arrival sampler, and of the reader of garbage collection.
 pub const ROUND: Duration = Duration::from_secs(10);

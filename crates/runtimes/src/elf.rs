@@ -10,7 +10,7 @@ use memchr::memmem;
 use object::elf::FileHeader64;
 use object::read::StringTable;
 use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
-use object::{LittleEndian, pod};
+use object::{LittleEndian, elf, pod};
 
 /// A `pread`: fills a buffer from an offset in the file.
 pub(crate) trait Pread: Fn(&mut [u8], u64) -> io::Result<()> {}
@@ -21,6 +21,10 @@ impl<F: Fn(&mut [u8], u64) -> io::Result<()>> Pread for F {}
 #[derive(Debug)]
 pub(crate) struct Elf<R> {
     read: R,
+    /// Instruction set: `EM_X86_64` and the like.
+    pub(crate) machine: u16,
+    /// Address of the first instruction, before relocation.
+    pub(crate) entry: u64,
     /// Section headers, in words: they must be aligned.
     headers: Vec<u64>,
     names: Vec<u8>,
@@ -36,6 +40,17 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Number of bytes returned after a mark.
 const BEHIND_BYTES: usize = 48;
 
+/// Place of a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Address in memory, before relocation.
+    pub(crate) address: u64,
+    /// Offset in the file.
+    pub(crate) offset: u64,
+    /// Size, bytes.
+    pub(crate) size: u64,
+}
+
 impl<R: Pread> Elf<R> {
     /// Reads the headers; `None` if this is not such a file.
     pub(crate) fn new(read: R) -> Option<Self> {
@@ -49,7 +64,8 @@ impl<R: Pread> Elf<R> {
             return None;
         }
         let headers = vec![0; SECTION_WORDS * sections];
-        let mut elf = Self { read, headers, names: Vec::new() };
+        let (machine, entry) = (header.e_machine(LittleEndian), header.e_entry(LittleEndian));
+        let mut elf = Self { read, machine, entry, headers, names: Vec::new() };
         let at = header.e_shoff(LittleEndian);
         (elf.read)(pod::bytes_of_slice_mut(&mut elf.headers), at).ok()?;
         let of_names = usize::from(header.e_shstrndx(LittleEndian));
@@ -85,6 +101,31 @@ impl<R: Pread> Elf<R> {
             }
         }
         None
+    }
+
+    /// Place of a section; `None` if the file has none with this name, or it has no bytes.
+    pub(crate) fn place(&self, name: &[u8]) -> Option<Place> {
+        let (_, section) = self.sections()?.section_by_name(LittleEndian, name)?;
+        let (offset, size) = section.file_range(LittleEndian)?;
+        Some(Place { address: section.sh_addr(LittleEndian), offset, size })
+    }
+
+    /// Whether these bytes of memory are variables: within one writable section.
+    pub(crate) fn is_variable(&self, address: u64, size: u64) -> bool {
+        let Some(end) = address.checked_add(size) else { return false };
+        self.sections().is_some_and(|sections| {
+            sections.iter().any(|section| {
+                let start = section.sh_addr(LittleEndian);
+                let is_writable = section.sh_flags(LittleEndian) & u64::from(elf::SHF_WRITE) != 0;
+                let has = |bytes| start.checked_add(bytes).is_some_and(|last| end <= last);
+                is_writable && start > 0 && start <= address && has(section.sh_size(LittleEndian))
+            })
+        })
+    }
+
+    /// Fills a buffer from an offset in the file; `None` if it cannot be read.
+    pub(crate) fn fill(&self, buffer: &mut [u8], at: u64) -> Option<()> {
+        (self.read)(buffer, at).ok()
     }
 
     fn sections(&self) -> Option<SectionTable<'_, FileHeader64<LittleEndian>>> {

@@ -26,7 +26,7 @@ const GENERATIONS: usize = 3;
 
 /// Identity of a file: device, inode, and the seconds and nanoseconds of its last change. File
 /// systems reuse the inode of a removed file.
-type File = (u64, u64, i64, i64);
+pub(crate) type File = (u64, u64, i64, i64);
 
 /// Examines processes; blocks as long as their files do.
 #[derive(Debug)]
@@ -42,6 +42,12 @@ impl Looker {
 
     /// See [`crate::Detector::detect`].
     pub(crate) fn look(&mut self, pid: u32, machine: Machine) -> Option<Runtime> {
+        let (process, executable) = self.program(pid)?;
+        Some(runtime(&process, executable, machine))
+    }
+
+    /// The process itself, or a descendant if it has no runtime, with its executable.
+    pub(crate) fn program(&mut self, pid: u32) -> Option<(Process, Executable)> {
         let first = Process::new(&self.proc_root, pid);
         let mut executable = self.executable(&first)?;
         let mut process = first;
@@ -56,12 +62,11 @@ impl Looker {
             let Some(of_child) = self.executable(&child) else { break };
             (process, executable) = (child, of_child);
         }
-        Some(runtime(&process, executable, machine))
+        Some((process, executable))
     }
 
     fn executable(&mut self, process: &Process) -> Option<Executable> {
-        let metadata = fs::metadata(process.exe()).ok()?;
-        let key = (metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec());
+        let key = file(process)?;
         let is_good = |(known, looked): &&(Executable, Instant)| {
             known.version.is_some() || looked.elapsed() < LOOK_AGAIN_AFTER
         };
@@ -75,6 +80,12 @@ impl Looker {
         self.executables.insert(key, (executable.clone(), Instant::now()));
         Some(executable)
     }
+}
+
+/// Identity of a process's executable; `None` if the process is gone, or may not be examined.
+pub(crate) fn file(process: &Process) -> Option<File> {
+    let metadata = fs::metadata(process.exe()).ok()?;
+    Some((metadata.dev(), metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
 }
 
 /// The runtime of a process with this executable.

@@ -1,7 +1,8 @@
 //! One process: its files in `/proc`, and the files that are visible to it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,10 @@ impl Process {
         Self { directory: proc_root.join(pid.to_string()), pid }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Link to the executable.
     pub(crate) fn exe(&self) -> PathBuf {
         self.directory.join("exe")
@@ -42,6 +47,33 @@ impl Process {
     /// The initial environment, up to a limit.
     pub(crate) fn environ(&self) -> Vec<u8> {
         self.own("environ", bounded::ENVIRON_BYTES)
+    }
+
+    /// The auxiliary vector, which the kernel passed to the program.
+    pub(crate) fn auxv(&self) -> Vec<u8> {
+        self.own("auxv", bounded::FILE_BYTES)
+    }
+
+    /// File with the memory of the process.
+    pub(crate) fn mem(&self) -> PathBuf {
+        self.directory.join("mem")
+    }
+
+    /// Time at which the process started, clock ticks since boot: with the pid, its identity.
+    pub(crate) fn started(&self) -> Option<u64> {
+        let stat = self.own("stat", bounded::FILE_BYTES);
+        // The name may contain anything. The 22nd field is the 20th after it.
+        let end = stat.iter().rposition(|&byte| byte == b')')?;
+        let fields = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+        fields.split_whitespace().nth(19)?.parse().ok()
+    }
+
+    /// Pid in the process's own PID namespace.
+    pub(crate) fn own_pid(&self) -> Option<u32> {
+        let status = self.own("status", bounded::FILE_BYTES);
+        let text = String::from_utf8_lossy(&status);
+        let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        line.split_whitespace().next_back()?.parse().ok()
     }
 
     /// The beginning of a file in its `/proc` directory; empty if it cannot be read.
@@ -86,22 +118,41 @@ impl Process {
     /// process's root (openat2, Linux 5.6). Pipes and devices, where opening has side effects, are
     /// never opened.
     pub(crate) fn open(&self, path: &Path) -> Option<File> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let root = rustix::fs::open(self.directory.join("root"), flags, Mode::empty()).ok()?;
-        let inside = path.strip_prefix("/").unwrap_or(path);
-        let found =
-            rustix::fs::openat2(&root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
-        let found = File::from(found);
+        let found = self.find(path).ok()?;
         let is_file = found.metadata().is_ok_and(|metadata| metadata.is_file());
         is_file
             .then(|| bounded::open(format!("/proc/self/fd/{}", found.as_raw_fd()).as_ref()).ok())?
     }
 
+    /// Finds the file or directory at this path, without opening it.
+    fn find(&self, path: &Path) -> io::Result<File> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = rustix::fs::open(self.directory.join("root"), flags, Mode::empty())?;
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        let found =
+            rustix::fs::openat2(&root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
+        Ok(File::from(found))
+    }
+
+    /// Names in the directory at this path in the process's view, a bounded number.
+    ///
+    /// # Errors
+    /// The operating system's, if the directory cannot be found.
+    pub(crate) fn names(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let found = self.find(path)?;
+        Ok(bounded::names(format!("/proc/self/fd/{}", found.as_raw_fd()).as_ref()).collect())
+    }
+
     /// The beginning of such a file.
     pub(crate) fn read(&self, path: &Path) -> Option<Vec<u8>> {
-        let mut text = Vec::new();
-        self.open(path)?.take(bounded::FILE_BYTES as u64).read_to_end(&mut text).ok()?;
-        Some(text)
+        self.read_most(path, bounded::FILE_BYTES)
+    }
+
+    /// The first `most` bytes of such a file.
+    pub(crate) fn read_most(&self, path: &Path, most: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(path)?.take(most as u64).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 }
 

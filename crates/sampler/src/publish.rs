@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snapshot::{NodeSnapshot, NodeWaits, Published};
+use snapshot::{NodeGc, NodeSnapshot, NodeWaits, Published};
 
 /// The writer: fills a snapshot that no consumer holds any more.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub(crate) struct SnapshotPublisher {
     spare: Vec<Arc<NodeSnapshot>>,
     /// Waits for the next snapshot.
     waits: Published<NodeWaits>,
+    /// Garbage collection for the next snapshot.
+    gc: Published<NodeGc>,
 }
 
 impl SnapshotPublisher {
@@ -21,6 +23,11 @@ impl SnapshotPublisher {
     /// Slot for the waits that the next snapshot publishes.
     pub(crate) fn waits(&self) -> Published<NodeWaits> {
         self.waits.clone()
+    }
+
+    /// Slot for the garbage collection that the next snapshot publishes.
+    pub(crate) fn gc(&self) -> Published<NodeGc> {
+        self.gc.clone()
     }
 
     /// Lets `fill` overwrite an older snapshot, which keeps its buffers, and publishes it.

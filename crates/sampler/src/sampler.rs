@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::Hierarchy;
 use kubepods::PodNames;
-use snapshot::{NodeSnapshot, NodeWaits, Published};
+use snapshot::{NodeGc, NodeSnapshot, NodeWaits, Published};
 
 use crate::budget::DescriptorBudget;
 use crate::bulk::BulkSource;
@@ -132,6 +132,12 @@ impl Sampler {
     #[must_use]
     pub fn waits(&self) -> Published<NodeWaits> {
         self.publisher.waits()
+    }
+
+    /// Slot for the garbage collection that the next snapshot publishes.
+    #[must_use]
+    pub fn gc(&self) -> Published<NodeGc> {
+        self.publisher.gc()
     }
 
     /// Collects the counters of all cgroups from the source that will arrive here, and from the

@@ -6,6 +6,7 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod gc;
 pub mod labels;
 mod limit;
 mod node;
@@ -13,6 +14,7 @@ mod published;
 mod waits;
 mod window;
 
+pub use gc::{ContainerGc, GcInterval, GcSettings, GcUnread, NodeGc};
 pub use kernel_text::{Bandwidth, CpuPlace, CpuTimes, Quota, WeightRule};
 pub use limit::{CpuLimit, Limit};
 pub use node::{

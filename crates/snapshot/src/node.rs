@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kernel_text::{Bandwidth, CpuPlace, WeightRule, request_shares};
 use kubepods::model::{ContainerKind, Owner, Resources};
 
+use crate::gc::{ContainerGc, NodeGc};
 use crate::labels;
 use crate::limit::{CpuLimit, Limit};
 use crate::waits::{ContainerWaits, NodeWaits};
@@ -35,10 +36,19 @@ pub struct NodeSnapshot {
     pub missing: Option<Arc<[MissingContainer]>>,
     /// Waits and their causes, if traced.
     pub waits: Arc<NodeWaits>,
+    /// Garbage collection, if read.
+    pub gc: Arc<NodeGc>,
     /// Metrics of the node.
     pub node: NodeRow,
     /// The sampler's own metrics.
     pub sampler: SamplerRow,
+}
+
+impl NodeSnapshot {
+    /// Optional features of all parts and their state.
+    pub fn features(&self) -> impl Iterator<Item = &FeatureState> {
+        self.node.features.iter().chain(&self.waits.feature).chain(&self.gc.feature)
+    }
 }
 
 /// Names and labels of a container's series. Created once, when the name becomes known, and shared
@@ -216,6 +226,8 @@ pub struct ContainerRow {
     /// Causes of its threads' waits, by the trace; `None` before its first wait, and if nothing is
     /// traced ([`NodeWaits::trace`]).
     pub waits: Option<Arc<ContainerWaits>>,
+    /// Garbage collection of its program; `None` unless it was read.
+    pub gc: Option<Arc<ContainerGc>>,
     /// Effective cpuset.
     pub cpuset: Option<Arc<CpusetRow>>,
     /// Bytes of memory by NUMA node: (node id, bytes).

@@ -45,6 +45,8 @@ pub enum Part {
     Timeline,
     /// The thread that samples arrivals.
     ArrivalSampler,
+    /// The thread that reads garbage collection.
+    GarbageCollection,
     /// The task that judges which pods are slowed, and by what.
     Verdicts,
     /// The thread that answers the container runtime.
@@ -75,6 +77,7 @@ impl Part {
             Self::Advice => "advice",
             Self::Timeline => "timeline",
             Self::ArrivalSampler => "arrival_sampler",
+            Self::GarbageCollection => "garbage_collection",
             Self::Verdicts => "verdicts",
             Self::Nri => "nri",
             Self::Injection => "injection",

@@ -16,7 +16,6 @@ const AGGRESSORS: usize = 6;
 /// Answer of `/api/v1/node`.
 pub(super) fn node(views: &Views, frame: Frame, is_local: bool) -> NodeAnswer {
     let snapshot = views.sources.published.latest();
-    let features = snapshot.waits.feature.iter().chain(&snapshot.node.features);
     let feature = |state: &snapshot::FeatureState| Feature {
         feature: state.feature.to_owned(),
         enabled: state.enabled,
@@ -29,7 +28,7 @@ pub(super) fn node(views: &Views, frame: Frame, is_local: bool) -> NodeAnswer {
         recording: views.is_replay,
         at_ms: frame.at_ms,
         node: frame.node,
-        features: features.map(feature).collect(),
+        features: snapshot.features().map(feature).collect(),
         agent: AgentFigures {
             sample_interval_seconds: snapshot.interval.as_secs_f64(),
             samples: snapshot.sequence,

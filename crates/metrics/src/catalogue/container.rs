@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use snapshot::{
-    ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS, WindowHistogram,
+    ContainerGc, ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS, WindowHistogram,
 };
 
 use super::{Metric, Preset, counter, gauge, histogram};
@@ -229,6 +229,63 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
             out.with(["idle"]).seconds(Some(smt.idle_ns));
         }
     }),
+    counter(
+        "cpuwarden_container_gc_cycles_total",
+        &[],
+        "Completed cycles of garbage collection, from the first process's start. From the process's memory (Go) and \
+         its performance data (JVM), every 10 s; absent without --gc=on, and for other runtimes.",
+    )
+    .from(Preset::Standard)
+    .read(|row, out| out.count(row.gc.as_deref().map(|gc| gc.cycles))),
+    counter(
+        "cpuwarden_container_gc_cpu_seconds_total",
+        &[],
+        "CPU time of the garbage collector by the runtime's own clock, up to the latest cycle. Go counts the \
+         wall-clock time of its workers, so time in which they were throttled or preempted is included. From Go 1.20 \
+         and JDK 22.",
+    )
+    .from(Preset::Standard)
+    .read(|row, out| out.seconds(row.gc.as_deref().and_then(|gc| gc.cpu_ns))),
+    gauge(
+        "cpuwarden_container_gc_cpu_ratio",
+        &[],
+        "Share of the program's CPU time that the garbage collector took between the last two readings, some 10 s: \
+         both by the runtime's own clock, so throttling does not distort it. From Go 1.20.",
+    )
+    .from(Preset::Standard)
+    .read(|row, out| {
+        out.number(live_gc(row).and_then(|gc| gc.recent?.cpu_share));
+    }),
+    counter(
+        "cpuwarden_container_gc_pause_seconds_total",
+        &[],
+        "Wall time in which the program was stopped: by the garbage collector (Go), or at safepoints for any reason \
+         (JVM).",
+    )
+    .from(Preset::Full)
+    .read(|row, out| out.seconds(row.gc.as_deref().and_then(|gc| gc.pause_ns))),
+    gauge(
+        "cpuwarden_container_gc_heap_live_bytes",
+        &[],
+        "Live heap after the latest cycle (Go), or heap in use as of the latest collection (JVM).",
+    )
+    .from(Preset::Standard)
+    .read(|row, out| out.count(live_gc(row).and_then(|gc| gc.live_bytes))),
+    gauge(
+        "cpuwarden_container_gc_heap_goal_bytes",
+        &[],
+        "Heap size at which the next cycle is to be complete (Go), or committed heap (JVM).",
+    )
+    .from(Preset::Standard)
+    .read(|row, out| out.count(live_gc(row).and_then(|gc| gc.goal_bytes))),
+    gauge(
+        "cpuwarden_container_gc_heap_limit_bytes",
+        &[],
+        "Limit that the runtime keeps: the memory limit of Go (GOMEMLIMIT), or the maximum heap of a JVM; absent \
+         without one.",
+    )
+    .from(Preset::Standard)
+    .read(|row, out| out.count(live_gc(row).and_then(|gc| gc.limit_bytes))),
     gauge(
         "cpuwarden_container_cpuset_cpus",
         &[],
@@ -292,6 +349,11 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         .from(Preset::Full)
         .read(|row, out| out.count(row.memory_request_bytes)),
 ];
+
+/// Garbage collection of a container that still runs: for gauges.
+fn live_gc(row: &ContainerRow) -> Option<&ContainerGc> {
+    row.gc.as_deref().filter(|_| row.live)
+}
 
 /// Whether the container has, or had, a quota of its own or above it.
 fn has_quota(row: &ContainerRow) -> bool {

@@ -94,9 +94,31 @@ pub(crate) static NODE: &[Metric<NodeSnapshot>] = &[
         "1 if an optional feature works; 0 if not, with the reason.",
     )
     .read(|snapshot, out| {
-        for state in snapshot.node.features.iter().chain(&snapshot.waits.feature) {
+        for state in snapshot.features() {
             out.with([state.feature, state.reason.as_str()]).count(Some(u64::from(state.enabled)));
         }
+    }),
+    gauge(
+        "cpuwarden_gc_unread_containers",
+        &["reason"],
+        "Running containers whose garbage collection is not read, by reason: not_permitted, unknown_version (Go \
+         releases outside 1.19 to 1.27), no_symbols, no_perf_data (a JVM with -XX:-UsePerfData), implausible, \
+         unsupported (.NET, Node.js), no_answer. Absent without --gc=on.",
+    )
+    .from(Preset::Standard)
+    .read(|snapshot, out| {
+        for (reason, containers) in &snapshot.gc.unread {
+            out.with([reason.as_str()]).count(Some(*containers));
+        }
+    }),
+    counter(
+        "cpuwarden_gc_readings_dropped_total",
+        &[],
+        "Readings of a container's garbage collection that were dropped because the values were torn or implausible.",
+    )
+    .from(Preset::Full)
+    .read(|snapshot, out| {
+        out.count(snapshot.gc.feature.as_ref().map(|_| snapshot.gc.dropped));
     }),
     gauge(
         "cpuwarden_sched_trace_duty_ratio",

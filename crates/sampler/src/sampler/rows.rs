@@ -20,7 +20,7 @@ impl Sampler {
         let Schedule { tick, read_at, .. } = self.schedule;
         let interval = self.interval();
         let scan = self.reader.tasks.cost();
-        let waits = self.publisher.waits().latest();
+        let (waits, gc) = (self.publisher.waits().latest(), self.publisher.gc().latest());
         let missing = self.missing.reported().cloned();
         let Self { publisher, ledger, tree, node, reader, .. } = self;
         let Ledger { containers, pods } = ledger;
@@ -39,6 +39,8 @@ impl Sampler {
             snapshot.missing.clone_from(&missing);
             snapshot.waits = waits;
             snapshot.waits.join(&mut snapshot.containers);
+            snapshot.gc = gc;
+            snapshot.gc.join(&mut snapshot.containers);
             snapshot.cgroups.clear();
             let cgroups = tree
                 .cgroups
