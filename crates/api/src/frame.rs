@@ -222,9 +222,41 @@ pub struct ContainerFrame {
     /// CPUs that the container may use, in the kernel's list format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
+    /// Garbage collection of its program; only in the latest frame, and not in recordings. `None`
+    /// unless it is read (`--gc=on`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gc: Option<GarbageCollection>,
     /// Usage, throttling and waits.
     #[serde(flatten)]
     pub rates: Rates,
+}
+
+/// Garbage collection of a container's program in the latest ten seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GarbageCollection {
+    /// Share of the program's CPU time that the collector took, 0 to 1; `None` if the runtime does
+    /// not report it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_share: Option<f64>,
+    /// Completed cycles per second; `None` before the second reading.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles: Option<f64>,
+    /// Live heap after the latest cycle, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_bytes: Option<u64>,
+    /// Heap size at which the next cycle is to be complete, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal_bytes: Option<u64>,
+    /// Limit that the runtime keeps, bytes; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u64>,
+    /// GOGC in force, percent; negative if it is off. `None` of another runtime than Go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gogc: Option<i32>,
+    /// GOMAXPROCS in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gomaxprocs: Option<u32>,
 }
 
 /// Usage, throttling and waits of one container in one frame.

@@ -34,7 +34,7 @@ pub use doctor::DoctorReport;
 pub use finding::{Finding, FindingKind, Severity};
 pub use frame::{
     BestEffort, Bounds, Colocation, ContainerFrame, ContainerName, Contention, CpuFrame, Frame,
-    Interference, KEPT, NodeFrame, Rates, SHOWN_VERDICTS, Trace,
+    GarbageCollection, Interference, KEPT, NodeFrame, Rates, SHOWN_VERDICTS, Trace,
 };
 pub use measure::Measure;
 pub use patch::{merged, of_kind, patch_command, patched_quantity, pod_patch, pod_patch_command};

@@ -16,6 +16,7 @@ export const COLUMNS = [
   { id: "use", label: "Used / limit", unit: "cores", help: "CPU used in this second, and the lowest limit that applies to the container or to a cgroup above it. The bar turns orange at 90 % of the limit.", by: used },
   { id: "throttledShare", group: "Throttled", label: "Own", unit: "of the time", help: "Share of the time in which its own CPU limit stopped it. Raising or removing the limit ends this.", by: (row) => row.throttledShare ?? 0 },
   { id: "throttledAncestor", group: "Throttled", label: "Above", unit: "ms per s", help: "Time stopped by a limit of the pod or of a cgroup above it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
+  { id: "gc", label: "GC", unit: "share of its CPU", help: "Share of its CPU time that the garbage collector took in the last ten seconds, and cycles per second below. Read from Go 1.20 with --gc=on.", by: (row) => row.gc?.cpuShare ?? 0 },
   { id: "neighbor", group: "Waited", label: "Others", unit: "ms per s", help: "Its threads were ready to run, but other pods were running on the CPU.", by: (row) => row.neighbor ?? 0 },
   { id: "self", group: "Waited", label: "Self", unit: "ms per s", help: "Its threads waited while other threads of the same pod were running: more threads than CPUs.", by: (row) => row.self ?? 0 },
   { id: "system", group: "Waited", label: "System", unit: "ms per s", help: "Its threads waited while processes outside the pods were running: kubelet, runtime, kernel.", by: (row) => row.system ?? 0 },
@@ -101,6 +102,9 @@ class Victim {
     this.cells.name.append(this.link, this.sub);
     this.cells.use.append(h("span", { class: "use" }, this.use, this.bar.element));
     this.cells.minute.append(this.canvas);
+    this.gc = h("span", null);
+    this.cycles = h("span", { class: "sub" });
+    this.cells.gc.append(this.gc, this.cycles);
     this.cause = h("bdi", { class: "pod" });
     this.factor = h("span", { class: "sub" });
     this.cells.aggressor.append(this.cause, this.factor);
@@ -123,6 +127,9 @@ class Victim {
       level(this.cells[id], row[id], id === "self" || id === "smt" ? Infinity : 0.2);
       this.cells[id].title = row[id] === undefined ? `not known${trace.reason ? `: ${trace.reason}` : ""}` : "";
     }
+    setText(this.gc, percent(row.gc?.cpuShare));
+    setText(this.cycles, row.gc?.cycles > 0.005 ? `${row.gc.cycles.toFixed(row.gc.cycles < 1 ? 2 : 1)} per s` : "");
+    level(this.cells.gc, row.gc?.cpuShare, 0.25);
     setText(this.cause, verdict ? causeOf(verdict) : NONE);
     setText(this.factor, verdict ? `×${factor(verdict).toFixed(1)} · ${Math.round(verdict.slowedSeconds)} s of the last minute` : "");
     this.cells.aggressor.title = verdict ? `${verdict.summary}. ${verdict.remedy}` : "";

@@ -66,6 +66,7 @@ struct Reported {
     /// `None` before Go 1.21, as the next two.
     live_bytes: Option<u64>,
     limit_bytes: Option<u64>,
+    /// The largest number if it is off.
     gogc: Option<u64>,
 }
 
@@ -93,7 +94,7 @@ impl Program {
         writeln!(self.input, "{megabytes}").unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
-        let numbers: Vec<i64> =
+        let numbers: Vec<i128> =
             line.split_whitespace().map(|number| number.parse().unwrap()).collect();
         let at = |index: usize| u64::try_from(numbers[index]).ok();
         Reported {

@@ -144,6 +144,7 @@ impl Container {
             limit_cores: row.cpu_limit.cores(),
             request_cores: row.request_cores,
             cpuset: row.cpuset.clone(),
+            gc: row.gc.clone(),
         }
     }
 
@@ -155,6 +156,7 @@ impl Container {
         self.limit_cores = row.cpu_limit.cores();
         self.request_cores = row.request_cores;
         self.cpuset.clone_from(&row.cpuset);
+        self.gc.clone_from(&row.gc);
     }
 }
 

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use api::{
-    ContainerFrame, Frame, Interference, InterferenceTotal, Measure, NodeFrame, PairSeries, Points,
-    Rates, Series,
+    ContainerFrame, Frame, GarbageCollection, Interference, InterferenceTotal, Measure, NodeFrame,
+    PairSeries, Points, Rates, Series,
 };
-use snapshot::ContainerIdentity;
+use snapshot::{ContainerGc, ContainerIdentity};
 
 use crate::history::position;
 use crate::state::{Container, TimelineState};
@@ -204,8 +204,23 @@ impl Container {
             limit_cores: self.limit_cores,
             request_cores: self.request_cores,
             cpus: self.cpuset.as_ref().map(|cpuset| cpuset.cpus.clone()),
+            gc: self.gc.as_deref().map(collections),
             rates,
         }
+    }
+}
+
+/// Garbage collection of a container's program, as the views show it.
+fn collections(gc: &ContainerGc) -> GarbageCollection {
+    let cycles = gc.recent.map(|recent| recent.cycles as f64 / recent.seconds);
+    GarbageCollection {
+        cpu_share: gc.recent.and_then(|recent| recent.cpu_share),
+        cycles,
+        live_bytes: gc.live_bytes,
+        goal_bytes: gc.goal_bytes,
+        limit_bytes: gc.limit_bytes,
+        gogc: gc.settings.gogc,
+        gomaxprocs: gc.settings.gomaxprocs,
     }
 }
 

@@ -94,6 +94,7 @@ impl Container {
             limit_cores: row.limit_cores,
             request_cores: row.request_cores,
             cpuset: row.cpus.as_ref().map(cpuset),
+            gc: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{Colocation, CpuFrame, KEPT, Measure, PodName, Rates, SHOWN_VERDICTS, Verdict};
-use snapshot::{ContainerIdentity, CpusetRow, PodIdentity};
+use snapshot::{ContainerGc, ContainerIdentity, CpusetRow, PodIdentity};
 
 use crate::counters::Counters;
 use crate::cpu_load::CpuLoad;
@@ -46,6 +46,7 @@ pub(crate) struct Container {
     pub(crate) limit_cores: Option<f64>,
     pub(crate) request_cores: Option<f64>,
     pub(crate) cpuset: Option<Arc<CpusetRow>>,
+    pub(crate) gc: Option<Arc<ContainerGc>>,
 }
 
 #[derive(Debug)]

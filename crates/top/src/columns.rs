@@ -14,6 +14,7 @@ pub(crate) enum Column {
     Limit,
     Own,
     Above,
+    Collector,
     Neighbor,
     System,
     Same,
@@ -36,7 +37,8 @@ const TRACED: &[Column] = &[
     Column::Minute,
 ];
 /// Further columns with the trace, for the room that the names leave.
-const TRACED_MORE: &[Column] = &[Column::Factor, Column::System, Column::Same, Column::Smt];
+const TRACED_MORE: &[Column] =
+    &[Column::Factor, Column::System, Column::Collector, Column::Same, Column::Smt];
 
 /// Columns without the trace.
 const UNTRACED: &[Column] = &[
@@ -47,6 +49,7 @@ const UNTRACED: &[Column] = &[
     Column::Above,
     Column::Contention,
     Column::Minute,
+    Column::Collector,
 ];
 
 /// Columns from left to right.
@@ -56,6 +59,7 @@ const ORDER: &[Column] = &[
     Column::Limit,
     Column::Own,
     Column::Above,
+    Column::Collector,
     Column::Neighbor,
     Column::System,
     Column::Same,
@@ -87,6 +91,7 @@ impl Column {
             Self::Limit => "LIMIT",
             Self::Own => "OWN",
             Self::Above => "ABOVE",
+            Self::Collector => "GC",
             Self::Neighbor => "OTHERS",
             Self::System => "SYSTEM",
             Self::Same => "SELF",
@@ -112,7 +117,7 @@ impl Column {
     fn least_width(self) -> usize {
         match self {
             Self::Name => 21,
-            Self::Own => 4,
+            Self::Own | Self::Collector => 4,
             // Room for `its own limit`.
             Self::Aggressor => 13,
             Self::Minute => 11,
@@ -148,6 +153,7 @@ impl Column {
             Self::Limit => row.limit_cores,
             Self::Own => rates.throttled_share,
             Self::Above => rates.throttled_ancestor,
+            Self::Collector => row.gc.and_then(|gc| gc.cpu_share),
             Self::Neighbor => rates.neighbor,
             Self::System => rates.system,
             Self::Same => rates.own,
@@ -167,6 +173,7 @@ impl Column {
             Self::Limit => (text::cores(row.limit_cores), Style::new()),
             Self::Own => (text::percent(rates.throttled_share), own_style(rates, look)),
             Self::Above => waited(rates.throttled_ancestor, look),
+            Self::Collector => (text::percent(row.gc.and_then(|gc| gc.cpu_share)), Style::new()),
             Self::Neighbor => waited(rates.neighbor, look),
             Self::System => waited(rates.system, look),
             Self::Same => (text::time(rates.own), Style::new()),

@@ -140,7 +140,7 @@ impl Row for ContainerRow {
         let mut numa_memory = std::mem::take(&mut self.numa_memory);
         numa_memory.clone_from(&other.numa_memory);
         let (identity, cpuset) = (Arc::clone(&other.identity), other.cpuset.clone());
-        let (waits, cgroup) = (other.waits.clone(), other.cgroup.clone());
-        *self = Self { identity, cpuset, waits, cgroup, numa_memory, ..*other };
+        let (waits, gc, cgroup) = (other.waits.clone(), other.gc.clone(), other.cgroup.clone());
+        *self = Self { identity, cpuset, waits, gc, cgroup, numa_memory, ..*other };
     }
 }

@@ -297,6 +297,7 @@ impl Row for ContainerFrame {
             limit_cores,
             request_cores,
             cpus,
+            gc: _,
             rates: _,
         } = self;
         let bits = |cores: &Option<f64>| cores.map(f64::to_bits);
@@ -321,7 +322,7 @@ impl Row for ContainerFrame {
     }
 
     fn head(&self) -> Self {
-        Self { rates: Rates::default(), ..self.clone() }
+        Self { rates: Rates::default(), gc: None, ..self.clone() }
     }
 }
 
