@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::{
-    BurstForecast, Facts, History, Member, Steady, THROTTLED_SHARE, UsageTrace, Window,
+    BurstForecast, CollectionHistory, CollectionWindow, Collections, Facts, History, Member, Steady, THROTTLED_SHARE, UsageTrace, Window,
     may_be_throttled_by_ancestor, memory_advice,
 };
 use api::{CpuAdvice, Language, MemoryAdvice, OBJECTIVE};
@@ -105,6 +105,12 @@ pub(crate) struct ContainerHistory {
     limit: Steady,
     cpu: CpuAdvice,
     program: Program,
+    collections: CollectionHistory,
+    /// CPU time used since the latest reading of garbage collection, seconds, and whether a quota
+    /// throttled the container in that time.
+    uncollected: (f64, bool),
+    /// Number of the latest interval of garbage collection.
+    collected: u64,
 }
 
 impl ContainerHistory {
@@ -152,6 +158,7 @@ impl ContainerHistory {
         self.sums.add(&window, own_throttled.unwrap_or(0), blamed_ns);
         self.startup.add(&window);
         self.follow_live_set(row, length_ns);
+        self.follow_collections(row, &window);
         let after = Duration::from_secs(node.after_seconds);
         if self.watched - self.evaluated >= EVALUATE_EVERY
             || before < after && self.watched >= after
@@ -240,6 +247,7 @@ impl ContainerHistory {
             },
             memory,
             runtime: self.program.runtime().cloned(),
+            gc: self.measured_collections(row),
             injected: Vec::new(),
             slowed: None,
         }
@@ -315,6 +323,38 @@ impl ContainerHistory {
         // A burst of its own does not help against an ancestor's quota.
         let burst_seconds = fresh.burst_seconds.filter(|_| self.sums.throttled > 0.0);
         self.cpu = CpuAdvice { limit: held, burst_seconds, ..fresh };
+    }
+
+    /// Adds the interval of garbage collection that has ended, with what the quota did in it.
+    fn follow_collections(&mut self, row: &ContainerRow, window: &Window) {
+        self.uncollected.0 += window.used_ns as f64 / 1e9;
+        self.uncollected.1 |= window.is_throttled();
+        let Some(recent) = row.gc.as_deref().and_then(|gc| gc.recent) else { return };
+        if self.collected == recent.number {
+            return;
+        }
+        self.collected = recent.number;
+        let (used, is_throttled) = std::mem::take(&mut self.uncollected);
+        self.collections.add(CollectionWindow {
+            seconds: recent.seconds,
+            cycles: recent.cycles,
+            cpu_share: recent.cpu_share,
+            used,
+            is_throttled,
+        });
+    }
+
+    /// Measured garbage collection, if it is read.
+    fn measured_collections(&self, row: &ContainerRow) -> Option<Collections> {
+        let gc = row.gc.as_deref()?;
+        Some(self.collections.figures(Collections {
+            live_bytes: gc.live_bytes,
+            goal_bytes: gc.goal_bytes,
+            limit_bytes: gc.limit_bytes,
+            gogc: gc.settings.gogc,
+            working_set: row.memory_working_set_bytes,
+            ..Collections::default()
+        }))
     }
 
     /// Follows the lowest memory with a slow rise: that after a garbage collection is the best

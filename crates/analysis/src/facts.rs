@@ -3,6 +3,7 @@
 use api::{CpuAdvice, Injected, MemoryAdvice, Runtime, Verdict};
 use snapshot::Limit;
 
+use crate::collections::Collections;
 use crate::pod::PodQuota;
 
 /// The list of a pod's spec that contains a container.
@@ -90,6 +91,8 @@ pub struct Facts {
     pub memory: Option<MemoryAdvice>,
     /// Runtime of the container's first process.
     pub runtime: Option<Runtime>,
+    /// Measured garbage collection; `None` unless it is read.
+    pub gc: Option<Collections>,
     /// Environment variables that the agent injected, or would inject.
     pub injected: Vec<Injected>,
     /// The verdict about the pod, if others slow it and this is its busiest container.

@@ -6,6 +6,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod burst;
+mod collections;
 mod cpu;
 mod demand;
 mod facts;
@@ -26,6 +27,7 @@ pub mod verdict;
 mod window;
 
 pub use burst::{BurstForecast, BurstForecasts};
+pub use collections::{CollectionHistory, CollectionWindow, Collections};
 pub use cpu::{cpu_advice, not_enough_history};
 pub use facts::{Facts, Place, Spec};
 pub use grid::LIMITS_CORES;

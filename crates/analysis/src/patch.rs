@@ -49,6 +49,12 @@ pub(crate) fn environment(container: &str, name: &str, value: &str) -> Value {
     )
 }
 
+/// Several variables, each as [`environment`] sets it.
+pub(crate) fn environments(container: &str, variables: &[(&str, &str)]) -> Value {
+    let env = variables.iter().map(|(name, value)| json!({ "name": name, "value": value, "valueFrom": null }));
+    of_container(&json!({ "name": container, "env": env.collect::<Vec<_>>() }))
+}
+
 /// Moves the patch to the list of the spec that contains the container.
 pub(crate) fn of_place(mut patch: Value, place: Place) -> Value {
     if place == Place::InitContainers

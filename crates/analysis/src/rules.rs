@@ -10,6 +10,7 @@ use api::{
 use serde_json::Value;
 use snapshot::Limit;
 
+use crate::collections;
 use crate::facts::{Facts, Place, Spec};
 use crate::patch;
 use crate::quota;
@@ -47,7 +48,7 @@ impl Change {
 }
 
 /// The rules, in the order of the findings.
-const RULES: [(FindingKind, Rule); 18] = [
+const RULES: [(FindingKind, Rule); 23] = [
     (FindingKind::SlowedByOthers, slowed_by_others),
     (FindingKind::ThrottledByOwnQuota, quota::throttled_by_own_quota),
     (FindingKind::LimitTooTightForBursts, quota::limit_too_tight_for_bursts),
@@ -63,6 +64,11 @@ const RULES: [(FindingKind, Rule); 18] = [
     (FindingKind::LimitNotInForce, quota::limit_not_in_force),
     (FindingKind::NoMemoryLimit, no_memory_limit),
     (FindingKind::MemoryLimitNotRequest, memory_limit_not_request),
+    (FindingKind::HeapNearLimit, collections::heap_near_limit),
+    (FindingKind::GcCostly, collections::costly),
+    (FindingKind::GcInThrottledTime, collections::in_throttled_time),
+    (FindingKind::GcTooOften, collections::too_often),
+    (FindingKind::GcSettingFightsLimit, collections::setting_fights_limit),
     (FindingKind::HeapLimitUnset, heap_limit_unset),
     (FindingKind::InjectedEnvStale, injected_env_stale),
     (FindingKind::KernelSliceExpiry, kernel_slice_expiry),

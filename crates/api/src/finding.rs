@@ -44,6 +44,16 @@ pub enum FindingKind {
     InjectedEnvStale,
     /// Other pods or the host slow the pod, by the verdict.
     SlowedByOthers,
+    /// The garbage collector takes much of the CPU while memory is free.
+    GcCostly,
+    /// The garbage collector runs too often.
+    GcTooOften,
+    /// The garbage collector takes more of the CPU while the quota throttles.
+    GcInThrottledTime,
+    /// The live heap is near the runtime's limit.
+    HeapNearLimit,
+    /// A setting of the garbage collector that the memory limit makes useless or harmful.
+    GcSettingFightsLimit,
     /// A kernel before 5.4, which expires slices and throttles below the quota.
     KernelSliceExpiry,
 }
@@ -91,12 +101,17 @@ impl FindingKind {
             Self::GoIgnoresLimit => ("go-ignores-limit", Warning),
             Self::InjectedEnvStale => ("injected-env-stale", Info),
             Self::SlowedByOthers => ("slowed-by-others", Warning),
+            Self::GcCostly => ("gc-costly", Warning),
+            Self::GcTooOften => ("gc-too-often", Info),
+            Self::GcInThrottledTime => ("gc-in-throttled-time", Warning),
+            Self::HeapNearLimit => ("heap-near-limit", Warning),
+            Self::GcSettingFightsLimit => ("gc-setting-fights-limit", Info),
             Self::KernelSliceExpiry => ("kernel-slice-expiry", Info),
         }
     }
 
     /// Every kind.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
         Self::NoCpuRequest,
         Self::FractionalLimit,
         Self::ParallelismAboveLimit,
@@ -114,6 +129,11 @@ impl FindingKind {
         Self::GoIgnoresLimit,
         Self::InjectedEnvStale,
         Self::SlowedByOthers,
+        Self::GcCostly,
+        Self::GcTooOften,
+        Self::GcInThrottledTime,
+        Self::HeapNearLimit,
+        Self::GcSettingFightsLimit,
         Self::KernelSliceExpiry,
     ];
 }

@@ -10,6 +10,8 @@ const TITLES = {
   "limit-not-in-force": "Limit not in force", "limit-too-tight-for-bursts": "Limit too tight for bursts", "request-above-use": "Request far above use", "request-below-use": "Request far below use",
   "memory-limit-not-request": "Memory limit and request differ", "no-memory-limit": "No memory limit", "heap-limit-unset": "Heap not bounded", "go-ignores-limit": "Go ignores the CPU limit",
   "injected-env-stale": "Injected variables do not match the limits",
+  "gc-costly": "Garbage collection costs much CPU", "gc-too-often": "Garbage is collected too often", "gc-in-throttled-time": "Garbage collection while throttled",
+  "heap-near-limit": "Live heap near its limit", "gc-setting-fights-limit": "GC setting fights the memory limit",
   "slowed-by-others": "Slowed by others", "kernel-slice-expiry": "Kernel expires slices",
 };
 /** Time for which a button says that it has copied, milliseconds. */

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use analysis::{Facts, Place, PodQuota, Spec, Steady, findings, memory_advice};
+use analysis::{CollectionHistory, CollectionWindow, Collections, Facts, Place, PodQuota, Spec, Steady, findings, memory_advice};
 use api::{
     CauseKind, CpuAdvice, Culprit, FindingKind, Gogc, Injected, InjectionStatus, Language,
     LimitAdvice, Runtime, Severity, SlowedReason, Verdict, VictimClass, merged,
@@ -57,6 +57,22 @@ fn injected(name: &str, status: InjectionStatus) -> Injected {
     Injected { name: name.to_owned(), value: "2".to_owned(), status, current }
 }
 
+/// Garbage collection that costs little: a live heap of 64 MiB in a container with 1 GiB.
+fn collections() -> Collections {
+    Collections {
+        windows: 60,
+        cycles: 0.5,
+        cpu_share: Some(0.05),
+        cores: Some(0.05),
+        by_throttling: None,
+        live_bytes: Some(64 << 20),
+        goal_bytes: Some(128 << 20),
+        limit_bytes: Some(700 << 20),
+        gogc: Some(100),
+        working_set: Some(160 << 20),
+    }
+}
+
 type Change = fn(&mut Facts);
 
 /// Changes to the sound container, one per kind, that produce the finding.
@@ -99,6 +115,21 @@ fn cases() -> Vec<(FindingKind, Change)> {
             ];
         }),
         (FindingKind::SlowedByOthers, |facts| facts.slowed = Some(slowed(1.0))),
+        (FindingKind::GcCostly, |facts| {
+            facts.gc = Some(Collections { cpu_share: Some(0.2), cores: Some(0.2), ..collections() });
+        }),
+        (FindingKind::GcTooOften, |facts| {
+            facts.gc = Some(Collections { cycles: 2.5, ..collections() });
+        }),
+        (FindingKind::GcInThrottledTime, |facts| {
+            facts.gc = Some(Collections { by_throttling: Some((0.05, 0.15)), ..collections() });
+        }),
+        (FindingKind::HeapNearLimit, |facts| {
+            facts.gc = Some(Collections { live_bytes: Some(650 << 20), ..collections() });
+        }),
+        (FindingKind::GcSettingFightsLimit, |facts| {
+            facts.gc = Some(Collections { gogc: Some(50), ..collections() });
+        }),
         (FindingKind::KernelSliceExpiry, |facts| facts.kernel_release = "4.19.0-27-amd64".into()),
     ]
 }
@@ -528,4 +559,76 @@ fn only_harm_by_others_is_a_finding_and_an_unknown_cause_is_no_warning() {
     assert_eq!(of(|verdict| verdict.class = VictimClass::Hungry), None);
     assert_eq!(of(|verdict| verdict.class = VictimClass::BestEffort), None);
     assert_eq!(of(|verdict| verdict.restricted = true), None);
+}
+
+/// With a live heap of 64 MiB and 32 MiB besides the heap, 70 % of 1 GiB let the heap grow to
+/// 9/10 of 684 MiB: GOGC 800 is the largest advised.
+#[test]
+fn a_larger_heap_is_advised_with_what_it_saves() {
+    let gc = Collections { cpu_share: Some(0.25), cores: Some(0.5), ..collections() };
+    let facts = Facts { gc: Some(gc), ..sound() };
+    let found = findings(&facts);
+    let costly = found.iter().find(|finding| finding.kind == FindingKind::GcCostly).unwrap();
+    let figure = |name: &str| costly.evidence[name];
+    assert_eq!(figure("recommendedGogc"), 800.0);
+    assert_eq!(figure("recommendedSoftLimitBytes"), (GIB as f64 * 0.7).floor());
+    // The distance between the live heap and the goal grows from 64 to 512 MiB.
+    assert_eq!(figure("expectedCyclesFactor"), 0.125);
+    assert!((figure("expectedCoresSaved") - 0.5 * 0.875).abs() < 1e-9);
+    let share = 0.25 * 0.125 / (0.75 + 0.25 * 0.125);
+    assert!((figure("expectedGcShare") - share).abs() < 1e-9);
+    let env = costly.patch.as_ref().unwrap().pointer("/spec/template/spec/containers/0/env");
+    let names = env.unwrap().as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["GOMEMLIMIT", "GOGC"]);
+}
+
+#[test]
+fn collections_are_judged_only_after_a_minute_and_only_of_go() {
+    let gc = Collections { cpu_share: Some(0.5), windows: 5, ..collections() };
+    let mut facts = Facts { gc: Some(gc), ..sound() };
+    assert_eq!(kinds(&facts), []);
+    facts.gc = Some(Collections { windows: 6, ..gc });
+    assert_eq!(kinds(&facts), [FindingKind::GcCostly]);
+    facts.runtime.as_mut().unwrap().language = Language::Jvm;
+    assert!(!kinds(&facts).contains(&FindingKind::GcCostly));
+}
+
+#[test]
+fn without_room_for_a_larger_heap_there_is_a_reason_instead_of_a_patch() {
+    let gc = Collections {
+        cycles: 4.0,
+        live_bytes: Some(500 << 20),
+        goal_bytes: Some(620 << 20),
+        working_set: Some(800 << 20),
+        ..collections()
+    };
+    let found = findings(&Facts { gc: Some(gc), ..sound() });
+    let often = found.iter().find(|finding| finding.kind == FindingKind::GcTooOften).unwrap();
+    assert!(often.patch.is_none() && often.no_patch.as_ref().unwrap().contains("no room"));
+}
+
+#[test]
+fn the_collectors_share_is_weighted_by_use_and_split_by_throttling() {
+    let mut history = CollectionHistory::default();
+    let window = |cpu_share, used, is_throttled| CollectionWindow {
+        seconds: 10.0,
+        cycles: 20,
+        cpu_share: Some(cpu_share),
+        used,
+        is_throttled,
+    };
+    for _ in 0..4 {
+        history.add(window(0.1, 10.0, false));
+    }
+    assert_eq!(history.figures(Collections::default()).by_throttling, None);
+    for _ in 0..4 {
+        history.add(window(0.4, 10.0, true));
+    }
+    let found = history.figures(Collections::default());
+    let (without, with) = found.by_throttling.unwrap();
+    assert!((without - 0.1).abs() < 1e-9 && (with - 0.4).abs() < 1e-9);
+    assert!((found.cycles - 2.0).abs() < 1e-9, "{found:?}");
+    // The newer windows count a little more.
+    assert!(found.cpu_share.is_some_and(|share| share > 0.25 && share < 0.27), "{found:?}");
+    assert!((found.cores.unwrap() - found.cpu_share.unwrap()).abs() < 1e-9);
 }

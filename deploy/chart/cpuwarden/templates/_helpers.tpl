@@ -147,7 +147,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- /* Capabilities that are added. */}}
 {{- define "cpuwarden.capabilities" -}}
 {{- $trace := ternary (list "BPF" "PERFMON") list (eq (include "cpuwarden.trace" .) "true") }}
-{{- concat $trace (ternary (list "SYS_PTRACE") list .Values.runtimes) | join ", " }}
+{{- concat $trace (ternary (list "SYS_PTRACE") list (or .Values.runtimes .Values.garbageCollection)) | join ", " }}
 {{- end }}
 
 {{- /* An IPv6 address in brackets. */}}

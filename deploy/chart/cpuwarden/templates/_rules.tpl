@@ -14,6 +14,7 @@ runtimeThrottledRatio: "container:cpuwarden_throttled_time:ratio_rate5m > 0.05"
 exclusiveOverlapRatio: "rate(cpuwarden_exclusive_overlap_seconds_total[2m])) > 0.05"
 samplingLateRatio: "rate(cpuwarden_sample_lateness_seconds_count[5m])) > 0.05"
 suppressedSeconds: "increase(cpuwarden_best_effort_step_seconds_total[1h])) > 1800"
+gcRatio: "(cpuwarden_container_gc_cpu_ratio) > 0.25"
 stealRatio: "node:cpuwarden_steal:ratio_rate5m > 0.05"
 {{- end }}
 
