@@ -69,7 +69,7 @@ export class Detail {
       verdict(pod, this.store),
       ...pod.containers.map((row) => this.#container(pod, row)),
       h("div", { class: "cards advice" }, findings(pod, this.state, this.store), aggressors(pod, this.store)),
-      h("div", { class: "cards" }, victims(pod, this.store), cpus(pod), runtimes(pod)));
+      h("div", { class: "cards" }, victims(pod, this.store), cpus(pod), runtimes(pod), collections(pod)));
     this.content.querySelectorAll("pre").forEach((pre, at) => { pre.scrollLeft = scroll[at] ?? 0; });
   }
 
@@ -204,6 +204,22 @@ const STATUS = {
   observed: () => "would be set at the next start", injected: () => "set at creation",
   stale: ({ current }) => `set at creation, but the limits now give ${current ?? "none"}`,
 };
+
+const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(0)} MiB`;
+
+/** Garbage collection of each container in the last ten seconds. */
+function collections(pod) {
+  const rows = pod.containers.filter((row) => row.gc).map(({ container, gc }) => {
+    const share = gc.cpuShare === undefined ? "" : `${percent(gc.cpuShare)} of its CPU time, `;
+    const cycles = gc.cycles === undefined ? "" : `${gc.cycles.toFixed(gc.cycles < 1 ? 2 : 1)} cycles per s; `;
+    const sizes = [["live", gc.liveBytes], ["goal", gc.goalBytes], ["limit", gc.limitBytes]].filter(([, bytes]) => bytes !== undefined);
+    const gogc = gc.gogc === undefined ? "" : `; GOGC ${gc.gogc < 0 ? "off" : gc.gogc}`;
+    return [container, `${share}${cycles}heap ${sizes.map(([name, bytes]) => `${name} ${mebibytes(bytes)}`).join(", ")}${gogc}`];
+  });
+  if (!rows.length) return null;
+  return h("div", { class: "panel card" }, h("h2", null, "Garbage collection"), h("p", null, "in the last ten seconds, by the runtime's own clock"),
+    h("div", { class: "bars" }, rows.flatMap(([name, text]) => [h("span", null, name), h("span", { class: "dim" }, text)])));
+}
 
 /** Language runtimes with their threads, and the variables that the agent injects. */
 function runtimes(pod) {

@@ -2,9 +2,9 @@
 //! the process's memory, of a JVM from its performance data. Nothing is attached to a process, and
 //! none is stopped.
 
-mod hsperf;
-mod layout;
-mod locate;
+pub(crate) mod hsperf;
+pub(crate) mod layout;
+pub(crate) mod locate;
 mod memory;
 mod pclntab;
 mod symbols;

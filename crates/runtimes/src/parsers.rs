@@ -14,6 +14,9 @@ use object::{LittleEndian, Object as _, ObjectSection as _};
 
 use crate::elf::{Elf, Pread};
 use crate::environment::{ALLOWED, allowed};
+use crate::gc::hsperf::PerfData;
+use crate::gc::layout::{LAYOUTS, Layout};
+use crate::gc::locate::{Addresses, locate};
 use crate::go::{self, BuildInfo};
 use crate::jvm;
 use crate::process::Process;
@@ -226,4 +229,88 @@ fn the_version_of_a_jvm_is_one_line_of_its_release_file() {
         };
         assert_eq!(version.as_deref(), quoted.filter(is_one));
     });
+}
+
+/// Memory limit: that of a file's sections, two chunks of its symbols or functions, and the code that
+/// may contain C's start-up.
+const GO_BYTES: usize = ELF_BYTES + (512 << 10);
+
+#[test]
+fn variables_of_a_go_runtime_are_within_a_writable_section() {
+    let tokens: [&[u8]; 5] = [
+        b".symtab",
+        b".gopclntab",
+        b"runtime.gcController\0",
+        b"runtime.putfull\0",
+        b"\x48\x8d\x05",
+    ];
+    check("go_runtime", &tokens, |bytes| {
+        let Some(elf) = within(ELF_BYTES, || elf(bytes)) else { return };
+        for layout in &LAYOUTS {
+            let Some(found) = within(GO_BYTES, || locate(&elf, layout)) else { continue };
+            assert!(elf.is_variable(found.controller, layout.controller_bytes));
+            assert!(elf.is_variable(found.stats, layout.stats_bytes));
+        }
+    });
+}
+
+#[test]
+fn variables_of_a_go_runtime_are_found_with_and_without_symbols() {
+    let found = |file: &str, version: &str| {
+        let path = format!("{}/tests/corpus/go_runtime/{file}", env!("CARGO_MANIFEST_DIR"));
+        let bytes = fs::read(path).expect("it is in the corpus");
+        let elf = elf(&bytes).expect("an ELF file");
+        locate(&elf, Layout::of(version).expect("a known version"))
+    };
+    let expected = Addresses {
+        entry: 0x40_1000,
+        controller: 0x50_0000,
+        stats: 0x50_0400,
+        max_procs: 0x50_0380,
+        cpu_stats: Some(0x50_3000 + 816 - 88),
+    };
+    for file in ["symbols", "stripped", "stripped-cgo"] {
+        assert_eq!(found(file, "go1.26.8"), Some(expected), "{file}");
+    }
+    assert_eq!(found("arm64", "go1.26.8"), None, "its code is not understood");
+    // The variables have the sizes of Go 1.26, which only the symbols tell.
+    assert_eq!(found("symbols", "go1.25.0"), None);
+    assert_eq!(found("stripped", "go1.25.0"), Some(expected));
+}
+
+#[test]
+fn performance_data_of_a_jvm_is_bounded_and_printable() {
+    let tokens: [&[u8]; 3] = [b"sun.gc.collector.0.name", b"sun.os.hrt.frequency", b"\xff\xff\xff\x7f"];
+    check("hsperfdata", &tokens, |bytes| {
+        let Some(data) = within(4096 + 16 * bytes.len(), || PerfData::parse(bytes)) else { return };
+        let Some(found) = data.collections() else { return };
+        let is_there = |name: &String| memmem::find(bytes, name.as_bytes()).is_some();
+        assert!(!found.collectors.is_empty() && found.collectors.iter().all(is_there));
+        let is_printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+        assert!(found.collectors.iter().all(|name| name.bytes().all(is_printable)));
+    });
+}
+
+#[test]
+fn collections_of_each_collector_are_read() {
+    let of = |file: &str| {
+        let path = format!("{}/tests/corpus/hsperfdata/{file}", env!("CARGO_MANIFEST_DIR"));
+        let bytes = fs::read(path).expect("it is in the corpus");
+        PerfData::parse(&bytes).and_then(|data| data.collections()).expect("a JVM's data")
+    };
+    const HEAP: u64 = 64 << 20;
+    for (file, cycles, cpu_ns, first) in [
+        ("17-serial", 274, None, "Serial young collection pauses"),
+        ("17-z", 247, None, "Z concurrent cycle pauses"),
+        ("25-g1", 121, Some(123_082_534), "G1 young collection pauses"),
+        ("25-z", 421 + 124, None, "ZGC minor collection pauses"),
+    ] {
+        let found = of(file);
+        assert_eq!((found.cycles, found.cpu_ns), (cycles, cpu_ns), "{file}");
+        assert_eq!(found.collectors[0], first, "{file}");
+        // -Xmx64m
+        assert_eq!(found.max_bytes, Some(HEAP), "{file}");
+        assert!(found.capacity_bytes.is_some_and(|bytes| bytes <= HEAP), "{file}");
+        assert!(found.used_bytes.is_some_and(|bytes| bytes > 1 << 20), "{file}");
+    }
 }

@@ -29,6 +29,8 @@ const TYPE_LONG: u8 = b'J';
 const TYPE_BYTE: u8 = b'B';
 /// Maximum number of collectors: a JVM has at most three.
 const MAX_COLLECTORS: usize = 4;
+/// Names of collectors whose generations are not fixed parts of the heap begin with these.
+const REGIONS: [&str; 3] = ["G1 ", "Z", "Shenandoah"];
 
 /// What the data says of garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -101,10 +103,14 @@ impl PerfData {
     /// Sum of the numbers of all spaces or generations with this last part of the name; `None` if
     /// there are none.
     fn sum(&self, last: &str) -> Option<u64> {
-        let of = self.numbers.iter().filter(|(name, _)| is_heap(name, last));
-        of.map(|(_, &bytes)| bytes).try_fold(None, |sum: Option<u64>, bytes| {
+        self.generations(last).try_fold(None, |sum: Option<u64>, bytes| {
             Some(Some(sum.unwrap_or(0).checked_add(bytes)?))
         })?
+    }
+
+    fn generations(&self, last: &str) -> impl Iterator<Item = u64> {
+        let of = self.numbers.iter().filter(move |(name, _)| is_heap(name, last));
+        of.map(|(_, &bytes)| bytes)
     }
 
     /// Garbage collection; `None` if there are no collectors, or the times have no unit.
@@ -117,7 +123,8 @@ impl PerfData {
         let mut found = Collections::default();
         for number in 0..MAX_COLLECTORS {
             let of = |last: &str| format!("sun.gc.collector.{number}.{last}");
-            let Some(cycles) = self.number(&of("invocations")) else { break };
+            // ZGC has no collector 1, and before JDK 21 only collector 2.
+            let Some(cycles) = self.number(&of("invocations")) else { continue };
             found.cycles = found.cycles.checked_add(cycles)?;
             found.time_ns = found.time_ns.checked_add(ns(self.number(&of("time"))?)?)?;
             found.collectors.extend(self.texts.get(&*of("name")).map(|name| name.to_string()));
@@ -125,11 +132,18 @@ impl PerfData {
         if found.collectors.is_empty() {
             return None;
         }
-        found.cpu_ns = self.number("sun.threads.total_gc_cpu_time");
+        // Collectors that do not count it, such as ZGC, leave it at 0.
+        found.cpu_ns = self
+            .number("sun.threads.total_gc_cpu_time")
+            .filter(|&cpu_ns| cpu_ns > 0 || found.cycles == 0);
         found.safepoint_ns = self.number("sun.rt.safepointTime").and_then(ns);
         found.used_bytes = self.sum("used");
         found.capacity_bytes = self.sum("capacity");
-        found.max_bytes = self.number("sun.gc.policy.maxHeapSize").or_else(|| self.sum("maxCapacity"));
+        // Collectors with regions may give all of them to one generation.
+        let has_regions =
+            found.collectors.iter().any(|name| REGIONS.iter().any(|one| name.starts_with(one)));
+        let largest = || self.generations("maxCapacity").max();
+        found.max_bytes = if has_regions { largest() } else { self.sum("maxCapacity") };
         Some(found)
     }
 }
@@ -140,7 +154,6 @@ fn is_wanted(name: &str) -> bool {
             "sun.os.hrt.frequency",
             "sun.rt.safepointTime",
             "sun.threads.total_gc_cpu_time",
-            "sun.gc.policy.maxHeapSize",
         ]
         .contains(&name)
 }

@@ -8,7 +8,7 @@
 use crate::elf::{Elf, Place, Pread};
 use crate::gc::layout::{CPU_STATS_BYTES, CpuStats, Layout};
 use crate::gc::pclntab::{self, Function};
-use crate::gc::symbols;
+use crate::gc::symbols::{self, Symbol};
 
 /// Addresses of the collector's variables, before relocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ const EM_X86_64: u16 = 62;
 
 /// The addresses in an executable of this version; `None` if they were not found.
 pub(crate) fn locate(elf: &Elf<impl Pread>, layout: &Layout) -> Option<Addresses> {
-    let found = by_symbols(elf, layout).or_else(|| by_code(elf, layout))?;
+    let found = by_symbols(elf, layout).unwrap_or_else(|| by_code(elf, layout))?;
     let are_variables = elf.is_variable(found.controller, layout.controller_bytes)
         && elf.is_variable(found.stats, layout.stats_bytes)
         && elf.is_variable(found.max_procs, MAX_PROCS_BYTES)
@@ -48,30 +48,34 @@ pub(crate) fn locate(elf: &Elf<impl Pread>, layout: &Layout) -> Option<Addresses
     are_variables.then_some(found)
 }
 
-fn by_symbols(elf: &Elf<impl Pread>, layout: &Layout) -> Option<Addresses> {
+/// The addresses in the symbol table. `None` if it does not have the variables, `Some(None)` if they
+/// have other sizes than in this version: then their fields are elsewhere.
+fn by_symbols(elf: &Elf<impl Pread>, layout: &Layout) -> Option<Option<Addresses>> {
     let names =
         ["runtime.gcController", "runtime.memstats", "runtime.gomaxprocs", "runtime.work"];
     let [controller, stats, max_procs, work] = symbols::find(elf, names)?;
     let (controller, stats, max_procs) = (controller?, stats?, max_procs?);
-    let cpu_stats = match layout.cpu_stats {
-        CpuStats::Absent => None,
-        CpuStats::At(_) | CpuStats::Receiver => {
-            let work = work?;
-            let offset = work.size.checked_sub(CPU_STATS_BYTES)?;
-            if matches!(layout.cpu_stats, CpuStats::At(at) if at != offset) {
-                return None;
-            }
-            Some(work.address.checked_add(offset)?)
-        }
-    };
     let sizes = (controller.size, stats.size, max_procs.size);
-    (sizes == (layout.controller_bytes, layout.stats_bytes, MAX_PROCS_BYTES)).then_some(Addresses {
+    let is_known = sizes == (layout.controller_bytes, layout.stats_bytes, MAX_PROCS_BYTES);
+    let cpu_stats = match layout.cpu_stats {
+        CpuStats::Absent => Some(None),
+        CpuStats::At(offset) => cpu_stats(work?, Some(offset)).map(Some),
+        CpuStats::Receiver => cpu_stats(work?, None).map(Some),
+    };
+    Some(cpu_stats.filter(|_| is_known).map(|cpu_stats| Addresses {
         entry: elf.entry,
         controller: controller.address,
         stats: stats.address,
         max_procs: max_procs.address,
         cpu_stats,
-    })
+    }))
+}
+
+/// Address of `work.cpuStats`, the last field; `None` unless it is at this offset.
+fn cpu_stats(work: Symbol, expected: Option<u64>) -> Option<u64> {
+    let offset = work.size.checked_sub(CPU_STATS_BYTES)?;
+    let is_expected = expected.is_none_or(|expected| expected == offset);
+    work.address.checked_add(offset).filter(|_| is_expected)
 }
 
 fn by_code(elf: &Elf<impl Pread>, layout: &Layout) -> Option<Addresses> {
