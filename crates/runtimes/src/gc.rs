@@ -234,7 +234,7 @@ fn jvm(process: &Process) -> Result<GcReading, GcUnread> {
         process: (process.pid(), started),
         cycles: found.cycles,
         cpu_ns: found.cpu_ns,
-        pause_ns: found.safepoint_ns,
+        pause_ns: Some(found.pause_ns),
         live_bytes: found.used_bytes,
         goal_bytes: found.capacity_bytes,
         limit_bytes: found.max_bytes,

@@ -242,7 +242,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
         &[],
         "CPU time of the garbage collector by the runtime's own clock, up to the latest cycle. Go counts the \
          wall-clock time of its workers, so time in which they were throttled or preempted is included. From Go 1.20 \
-         and JDK 22.",
+         and, with G1 or Parallel, JDK 22.",
     )
     .from(Preset::Standard)
     .read(|row, out| out.seconds(row.gc.as_deref().and_then(|gc| gc.cpu_ns))),
@@ -259,8 +259,7 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_gc_pause_seconds_total",
         &[],
-        "Wall time in which the program was stopped: by the garbage collector (Go), or at safepoints for any reason \
-         (JVM).",
+        "Wall time in which the garbage collector stopped the program.",
     )
     .from(Preset::Full)
     .read(|row, out| out.seconds(row.gc.as_deref().and_then(|gc| gc.pause_ns))),

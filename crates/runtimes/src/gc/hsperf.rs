@@ -39,12 +39,10 @@ pub(crate) struct Collections {
     pub(crate) collectors: Vec<String>,
     /// Number of cycles of all collectors.
     pub(crate) cycles: u64,
-    /// Wall-clock time of all collectors, nanoseconds.
-    pub(crate) time_ns: u64,
+    /// Time in which the collectors stopped the program, nanoseconds.
+    pub(crate) pause_ns: u64,
     /// CPU time of the collector's threads, nanoseconds; JDK 22 and newer report it.
     pub(crate) cpu_ns: Option<u64>,
-    /// Time in which the program was stopped, for the collector and other reasons, nanoseconds.
-    pub(crate) safepoint_ns: Option<u64>,
     /// Used bytes of all spaces, as of the latest cycle or safepoint.
     pub(crate) used_bytes: Option<u64>,
     /// Committed bytes of all generations.
@@ -126,7 +124,7 @@ impl PerfData {
             // ZGC has no collector 1, and before JDK 21 only collector 2.
             let Some(cycles) = self.number(&of("invocations")) else { continue };
             found.cycles = found.cycles.checked_add(cycles)?;
-            found.time_ns = found.time_ns.checked_add(ns(self.number(&of("time"))?)?)?;
+            found.pause_ns = found.pause_ns.checked_add(ns(self.number(&of("time"))?)?)?;
             found.collectors.extend(self.texts.get(&*of("name")).map(|name| name.to_string()));
         }
         if found.collectors.is_empty() {
@@ -136,7 +134,6 @@ impl PerfData {
         found.cpu_ns = self
             .number("sun.threads.total_gc_cpu_time")
             .filter(|&cpu_ns| cpu_ns > 0 || found.cycles == 0);
-        found.safepoint_ns = self.number("sun.rt.safepointTime").and_then(ns);
         found.used_bytes = self.sum("used");
         found.capacity_bytes = self.sum("capacity");
         // Collectors with regions may give all of them to one generation.
@@ -152,7 +149,6 @@ fn is_wanted(name: &str) -> bool {
     ["sun.gc.collector.", "sun.gc.generation."].iter().any(|prefix| name.starts_with(prefix))
         || [
             "sun.os.hrt.frequency",
-            "sun.rt.safepointTime",
             "sun.threads.total_gc_cpu_time",
         ]
         .contains(&name)

@@ -38,6 +38,10 @@ func main() {
 			last = make([]byte, 256<<10)
 			kept[i%len(kept)] = last
 		}
+		if megabytes > 0 {
+			// Waits for a cycle that is running, so that none ends between the report and the reading.
+			runtime.GC()
+		}
 		var memory runtime.MemStats
 		runtime.ReadMemStats(&memory)
 		metrics.Read(samples)
