@@ -213,3 +213,50 @@ impl ProgramCollections {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(process: (u32, u64), cycles: u64, cpu_ns: u64) -> GcReading {
+        let mut reading = GcReading::default();
+        (reading.process, reading.cycles, reading.cpu_ns) = (process, cycles, Some(cpu_ns));
+        reading
+    }
+
+    fn program(began: Instant) -> ProgramCollections {
+        ProgramCollections::new(reading((7, 1), 100, 1_000), began)
+    }
+
+    #[test]
+    fn counters_add_up_over_restarts_of_the_program() {
+        let began = Instant::now();
+        let mut program = program(began);
+        assert!(program.add(reading((7, 1), 120, 1_500), began + ROUND, 2));
+        let recent = program.total().recent.unwrap();
+        assert_eq!((recent.number, recent.cycles, recent.seconds), (2, 20, 10.0));
+        assert!(program.add(reading((9, 5), 3, 40), began + 2 * ROUND, 3));
+        let total = program.total();
+        assert_eq!((total.cycles, total.cpu_ns, total.recent), (123, Some(1_540), None));
+    }
+
+    #[test]
+    fn a_counter_that_goes_back_once_is_dropped_and_twice_is_another_program() {
+        let began = Instant::now();
+        let mut program = program(began);
+        assert!(!program.add(reading((7, 1), 5, 50), began + ROUND, 2));
+        assert_eq!(program.total().cycles, 100);
+        assert!(program.add(reading((7, 1), 110, 1_100), began + 2 * ROUND, 3), "it was torn");
+        assert!(!program.add(reading((7, 1), 6, 60), began + 3 * ROUND, 4));
+        assert!(program.add(reading((7, 1), 9, 90), began + 4 * ROUND, 5), "the process has called exec");
+        assert_eq!((program.total().cycles, program.total().cpu_ns), (119, Some(1_190)));
+    }
+
+    #[test]
+    fn more_cycles_than_any_program_runs_are_implausible() {
+        let began = Instant::now();
+        let mut program = program(began);
+        assert!(!program.add(reading((7, 1), 1_000_000, 1_000), began + ROUND, 2));
+        assert_eq!(program.total().cycles, 100);
+    }
+}

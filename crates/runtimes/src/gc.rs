@@ -46,7 +46,7 @@ pub struct GcReader {
 pub type Reading = Result<Option<GcReading>, GcUnread>;
 
 /// Garbage collection of one process, since its start.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct GcReading {
     /// The process: its pid, and its start in clock ticks since boot.
     pub process: (u32, u64),

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use runtimes::{GcReader, GcReading};
-use snapshot::GcUnread;
+use snapshot::{GcSettings, GcUnread};
 use tempfile::TempDir;
 
 /// Ways to build a program.
@@ -41,7 +41,7 @@ const VARIANTS: [Variant; 6] = [
 ];
 
 /// Releases of Go: the last one of each minor version whose layout is known, and the first of the
-/// one whose layout changed in between.
+/// one whose layout has changed in between.
 const RELEASES: [&str; 10] = [
     "go1.19.13",
     "go1.20.14",
@@ -122,14 +122,13 @@ impl Drop for Program {
     }
 }
 
-/// Builds the program with a release of Go, or with the installed one.
-fn build(directory: &TempDir, release: Option<&str>, variant: Variant) -> PathBuf {
+/// Builds the program with the installed release of Go.
+fn build(directory: &TempDir, variant: Variant) -> PathBuf {
     let module = directory.path().join("module");
     std::fs::create_dir_all(&module).unwrap();
     std::fs::write(module.join("main.go"), include_str!("go/main.go")).unwrap();
     std::fs::write(module.join("go.mod"), "module example.org/gc\n\ngo 1.19\n").unwrap();
-    let name = format!("{}-{}", release.unwrap_or("installed"), variant.name.replace([' ', ','], "-"));
-    let program = directory.path().join(name);
+    let program = directory.path().join(variant.name.replace([' ', ','], "-"));
     let cgo = if variant.is_external { "1" } else { "0" };
     let output = Command::new("go")
         .args(["build", "-o"])
@@ -137,7 +136,7 @@ fn build(directory: &TempDir, release: Option<&str>, variant: Variant) -> PathBu
         .args(variant.arguments)
         .arg(".")
         .current_dir(&module)
-        .env("GOTOOLCHAIN", release.unwrap_or("local"))
+        .env("GOTOOLCHAIN", "local")
         .env("CGO_ENABLED", cgo)
         .env("GOFLAGS", "-buildvcs=false")
         .output()
@@ -146,8 +145,7 @@ fn build(directory: &TempDir, release: Option<&str>, variant: Variant) -> PathBu
     program
 }
 
-/// Compares a reading with the runtime's own report of the same moment: no cycle runs while the
-/// program waits for the next line.
+/// Compares a reading with the runtime's own report of the same cycle.
 fn assert_equal(reading: &GcReading, reported: &Reported, what: &str) {
     let limit = reported.limit_bytes.filter(|&bytes| bytes < 1 << 47);
     assert_eq!(reading.cycles, reported.cycles, "cycles: {what}");
@@ -182,6 +180,18 @@ fn read(reader: &mut GcReader, pid: u32) -> GcReading {
     reader.read(pid).unwrap().expect("a Go program")
 }
 
+/// A reading between two reports with the same number of cycles, and the second report.
+fn at_rest(program: &mut Program, reader: &mut GcReader) -> (GcReading, Reported) {
+    loop {
+        let before = program.allocate(0);
+        let reading = read(reader, program.pid());
+        let after = program.allocate(0);
+        if before.cycles == after.cycles {
+            return (reading, after);
+        }
+    }
+}
+
 /// Reads one build in several states, each compared with the runtime's own report.
 fn check(program: &Path, what: &str) {
     let mut reader = GcReader::new("/proc".into());
@@ -193,11 +203,10 @@ fn check(program: &Path, what: &str) {
     ] {
         let mut program = Program::start(program, environment);
         let what = format!("{what}, {environment:?}");
-        let reported = program.allocate(0);
-        let before = read(&mut reader, program.pid());
+        let (before, reported) = at_rest(&mut program, &mut reader);
         assert_equal(&before, &reported, &what);
-        let reported = program.allocate(300);
-        let after = read(&mut reader, program.pid());
+        program.allocate(300);
+        let (after, reported) = at_rest(&mut program, &mut reader);
         assert_equal(&after, &reported, &what);
         assert!(after.cycles > before.cycles, "{what}");
         let share = after.share_since(&before);
@@ -209,20 +218,65 @@ fn check(program: &Path, what: &str) {
 fn go_is_read_as_its_runtime_reports_itself() {
     let directory = TempDir::new().unwrap();
     for variant in VARIANTS {
-        check(&build(&directory, None, variant), variant.name);
+        check(&build(&directory, variant), variant.name);
     }
 }
 
+/// Reads `gofmt` of each release, as it was shipped and stripped, and compares the number of cycles
+/// with those that the runtime logs.
 #[test]
-#[ignore = "only in `cargo xtask test --all`: downloads ten releases of Go"]
-fn every_known_release_of_go_is_read_as_it_reports_itself() {
+#[ignore = "only in `cargo xtask test --all`: downloads releases of Go"]
+fn every_known_release_of_go_is_read_with_and_without_symbols() {
     let directory = TempDir::new().unwrap();
+    let mut reader = GcReader::new("/proc".into());
     for release in RELEASES {
-        for variant in &VARIANTS[..4] {
-            let program = build(&directory, Some(release), *variant);
-            check(&program, &format!("{release}, {}", variant.name));
+        let mut go = Command::new("go");
+        let output = go.args(["env", "GOROOT"]).env("GOTOOLCHAIN", release).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let root = String::from_utf8(output.stdout).unwrap();
+        let shipped = Path::new(root.trim()).join("bin/gofmt");
+        let stripped = directory.path().join(release);
+        let strip = Command::new("strip").arg("-o").arg(&stripped).arg(&shipped).status();
+        assert!(strip.expect("binutils are installed").success());
+        for program in [&shipped, &stripped] {
+            let mut child = Command::new(program)
+                .envs([("GODEBUG", "gctrace=1"), ("GOGC", "80"), ("GOMAXPROCS", "2")])
+                .stdin(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            // It reads up to the end of its input, which does not come.
+            let mut input = child.stdin.take().unwrap();
+            input.write_all(&b"//x\n".repeat(1 << 22)).unwrap();
+            let reading = settled(&mut reader, child.id());
+            child.kill().unwrap();
+            let mut log = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+            child.wait().unwrap();
+            let logged = log.lines().filter(|line| line.starts_with("gc ")).count() as u64;
+            let what = program.display();
+            assert!(logged > 1 && reading.cycles == logged, "{what}: {logged}, {reading:?}");
+            let GcSettings { gogc, gomaxprocs, .. } = reading.settings;
+            assert_eq!((gogc, gomaxprocs), (Some(80), Some(2)), "{what}");
+            assert_eq!(reading.cpu_ns.is_some(), release != "go1.19.13", "{what}");
+            let (live, goal) = (reading.live_bytes.unwrap(), reading.goal_bytes.unwrap());
+            // Stacks and globals count as well.
+            assert!(goal >= live / 100 * 180 && goal < live * 2, "{what}: {reading:?}");
         }
     }
+}
+
+/// The reading once no cycle runs any more: three equal ones.
+fn settled(reader: &mut GcReader, pid: u32) -> GcReading {
+    let mut last = read(reader, pid);
+    let mut equal = 0;
+    while equal < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let now = read(reader, pid);
+        equal = if now == last && now.cycles > 0 { equal + 1 } else { 0 };
+        last = now;
+    }
+    last
 }
 
 /// Collectors, by the flag that selects them.

@@ -27,6 +27,8 @@ const ENTRY_BYTES: usize = 20;
 /// Type codes of Java's class files: a `long`, and a byte, of which texts are vectors.
 const TYPE_LONG: u8 = b'J';
 const TYPE_BYTE: u8 = b'B';
+/// Heaps are whole pages.
+const PAGE_BYTES: u64 = 4096;
 /// Maximum number of collectors: a JVM has at most three.
 const MAX_COLLECTORS: usize = 4;
 /// Names of collectors whose generations are not fixed parts of the heap begin with these.
@@ -140,7 +142,9 @@ impl PerfData {
         let has_regions =
             found.collectors.iter().any(|name| REGIONS.iter().any(|one| name.starts_with(one)));
         let largest = || self.generations("maxCapacity").max();
-        found.max_bytes = if has_regions { largest() } else { self.sum("maxCapacity") };
+        let max_bytes = if has_regions { largest() } else { self.sum("maxCapacity") };
+        // G1 before JDK 18 adds some bytes, so that no size is zero.
+        found.max_bytes = max_bytes.map(|bytes| bytes / PAGE_BYTES * PAGE_BYTES);
         Some(found)
     }
 }
