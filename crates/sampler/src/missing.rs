@@ -65,11 +65,11 @@ impl MissingContainers {
         if self.checked.is_some_and(|checked| age(checked) < timing.missing_check) {
             return None;
         }
-        self.checked = Some(now);
         let Some(listed_at) = listed_at.filter(|listed| age(*listed) < timing.recent_list) else {
             self.reported = None;
             return self.forget();
         };
+        self.checked = Some(now);
         let (mut absent, mut reported, mut sought) = (HashMap::new(), Vec::new(), Vec::new());
         std::mem::swap(&mut self.ids, &mut self.before);
         self.ids.clear();
