@@ -64,8 +64,7 @@ impl Views {
         let mut mean = Thinner::of_all();
         let mut last = None;
         let times = self.times(parameters)?;
-        let early = Times { after_ms: times.after_ms.saturating_sub(LOOK_BACK_MS), ..times };
-        self.each_frame(early, parameters.is_local, |frame| {
+        self.each_frame(times, LOOK_BACK_MS, parameters.is_local, |frame| {
             if frame.at_ms > times.after_ms {
                 thinner.add(&frame).for_each(|frame| timeline.add(&frame));
                 mean.add(&frame).for_each(drop);
@@ -127,7 +126,7 @@ impl Views {
                 written = file.add(frame);
             }
         };
-        self.each_frame(times, parameters.is_local, |frame| match step {
+        self.each_frame(times, 0, parameters.is_local, |frame| match step {
             0 | 1 => add(&frame),
             _ => thinner.add(&frame).for_each(|mean| add(&mean)),
         })?;
@@ -158,14 +157,19 @@ impl Views {
         }
     }
 
+    /// Calls `take` with the frames of the window and of a time before it. The window alone decides
+    /// whether the recording is needed.
     fn each_frame(
         &self,
         times: Times,
+        before_ms: u64,
         is_local: bool,
         mut take: impl FnMut(Frame),
     ) -> Result<(), NoWindow> {
+        let path = self.recording(times, is_local)?;
+        let times = Times { after_ms: times.after_ms.saturating_sub(before_ms), ..times };
         let Times { after_ms, until_ms } = times;
-        let Some(path) = self.recording(times, is_local)? else {
+        let Some(path) = path else {
             self.timeline.frames_between(after_ms, until_ms).for_each(take);
             return Ok(());
         };
