@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 use kubepods::model::Owner;
 use metrics::{AdviceRow, AgentMetrics, Build, SlowedBecause, SlowedBy, SlowedRow};
 use snapshot::{
-    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
-    CpuWeight, CpusetRow, FeatureState, Histogram, InterferenceRow, KernelCounters, KernelInfo,
-    Limit, Losses, MissingContainer, NodeRow, NodeSnapshot, NodeWaits, PodIdentity, PodRow,
-    PressureRow, PressureScope, ProcessRow, Quota, SamplerRow, SmtShares, Threads, TraceMode,
-    TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
+    Bandwidth, CfsTotals, ContainerGc, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit,
+    CpuPlace, CpuWeight, CpusetRow, FeatureState, GcInterval, GcUnread, Histogram, InterferenceRow,
+    KernelCounters, KernelInfo, Limit, Losses, MissingContainer, NodeGc, NodeRow, NodeSnapshot, NodeWaits,
+    PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, Quota, SamplerRow, SmtShares,
+    Threads, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
@@ -115,6 +115,7 @@ pub(crate) fn node(containers: usize) -> NodeSnapshot {
         cgroups: Vec::new(),
         missing: None,
         waits: Arc::default(),
+        gc: Arc::default(),
         node: node_row(),
         sampler: SamplerRow {
             cgroups: vec![("container", containers as u64), ("pod", containers as u64 / 2)],
@@ -178,7 +179,32 @@ pub(crate) fn maximal() -> NodeSnapshot {
         }),
         ..NodeWaits::default()
     });
+    snapshot.gc = Arc::new(NodeGc {
+        unread: vec![(GcUnread::NotPermitted, 3)],
+        dropped: 1,
+        feature: Some(FeatureState {
+            feature: "garbage_collection",
+            enabled: true,
+            reason: String::new(),
+        }),
+        ..NodeGc::default()
+    });
+    snapshot.containers[0].gc = Some(Arc::new(collections()));
     snapshot
+}
+
+/// Garbage collection of a Go program.
+fn collections() -> ContainerGc {
+    ContainerGc {
+        cycles: 1_234,
+        cpu_ns: Some(98_765_432_100),
+        pause_ns: Some(432_100_000),
+        live_bytes: Some(64 << 20),
+        goal_bytes: Some(128 << 20),
+        limit_bytes: Some(700 << 20),
+        recent: Some(GcInterval { number: 7, seconds: 10.0, cycles: 12, cpu_share: Some(0.125) }),
+        ..ContainerGc::default()
+    }
 }
 
 fn pressure(scope: PressureScope, lower_ns: u64, upper_ns: u64) -> PressureRow {
@@ -239,6 +265,7 @@ fn container(n: usize) -> ContainerRow {
         contention_upper_ns: Some(90_000_000 + seed),
         run_delay_ns: Some(95_000_000 + seed),
         waits: Some(Arc::new(waits(seed))),
+        gc: None,
         cpuset: Some(Arc::new(CpusetRow { cpus: "0-3,8".to_owned(), count: 5 })),
         numa_memory: vec![(0, 33_554_432 + seed), (1, 4096)],
         first_pid: Some(1),

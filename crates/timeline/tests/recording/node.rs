@@ -60,6 +60,7 @@ impl Node {
                     limit_cores: Some(0.5),
                     request_cores: Some(0.1),
                     cpus: Some("0-63".to_owned()),
+                    gc: None,
                     rates: Rates::default(),
                 });
             }
