@@ -97,9 +97,10 @@ impl NodeCollections {
     }
 
     fn published(&self) -> NodeGc {
-        let containers = self.programs.iter().map(|(labels, program)| {
-            (labels.clone(), Arc::new(program.total()))
-        });
+        let containers = self
+            .programs
+            .iter()
+            .map(|(labels, program)| (labels.clone(), Arc::new(program.total())));
         let unread = GcUnread::ALL.map(|reason| (reason, self.unread.get(&reason).copied()));
         let refused = self.unread.contains_key(&GcUnread::NotPermitted);
         let reason = if refused && self.programs.is_empty() {
@@ -248,7 +249,10 @@ mod tests {
         assert_eq!(program.total().cycles, 100);
         assert!(program.add(reading((7, 1), 110, 1_100), began + 2 * ROUND, 3), "it was torn");
         assert!(!program.add(reading((7, 1), 6, 60), began + 3 * ROUND, 4));
-        assert!(program.add(reading((7, 1), 9, 90), began + 4 * ROUND, 5), "the process has called exec");
+        assert!(
+            program.add(reading((7, 1), 9, 90), began + 4 * ROUND, 5),
+            "the process has called exec"
+        );
         assert_eq!((program.total().cycles, program.total().cpu_ns), (119, Some(1_190)));
     }
 

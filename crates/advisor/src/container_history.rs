@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::{
-    BurstForecast, CollectionHistory, CollectionWindow, Collections, Facts, History, Member, Steady, THROTTLED_SHARE, UsageTrace, Window,
-    may_be_throttled_by_ancestor, memory_advice,
+    BurstForecast, CollectionHistory, CollectionWindow, Collections, Facts, History, Member,
+    Steady, THROTTLED_SHARE, UsageTrace, Window, may_be_throttled_by_ancestor, memory_advice,
 };
 use api::{CpuAdvice, Language, MemoryAdvice, OBJECTIVE};
 use metrics::AdviceRow;

@@ -113,8 +113,7 @@ impl CollectionHistory {
     #[must_use]
     pub fn figures(&self, latest: Collections) -> Collections {
         let rate = |sum: f64| if self.seconds > 0.0 { sum / self.seconds } else { 0.0 };
-        let (used, collector): (f64, f64) =
-            (self.used.iter().sum(), self.collector.iter().sum());
+        let (used, collector): (f64, f64) = (self.used.iter().sum(), self.collector.iter().sum());
         let is_known = used > 0.0;
         let enough = self.windows.iter().all(|&windows| windows >= COMPARED_WINDOWS)
             && self.used.iter().all(|&used| used > 0.0);

@@ -51,7 +51,9 @@ pub(crate) fn environment(container: &str, name: &str, value: &str) -> Value {
 
 /// Several variables, each as [`environment`] sets it.
 pub(crate) fn environments(container: &str, variables: &[(&str, &str)]) -> Value {
-    let env = variables.iter().map(|(name, value)| json!({ "name": name, "value": value, "valueFrom": null }));
+    let env = variables
+        .iter()
+        .map(|(name, value)| json!({ "name": name, "value": value, "valueFrom": null }));
     of_container(&json!({ "name": container, "env": env.collect::<Vec<_>>() }))
 }
 

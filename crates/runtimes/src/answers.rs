@@ -37,9 +37,8 @@ impl<Q: Send + 'static, A: Send + 'static> Answers<Q, A> {
 
     /// Examines a process; `None` if its files do not respond in time, or no thread is free.
     pub(crate) fn ask(&mut self, pid: u32, question: Q) -> Option<A> {
-        let is_blocked = |worker: &Worker<Q, A>| {
-            matches!(worker.answers.try_recv(), Err(TryRecvError::Empty))
-        };
+        let is_blocked =
+            |worker: &Worker<Q, A>| matches!(worker.answers.try_recv(), Err(TryRecvError::Empty));
         self.held.retain(|(_, worker)| is_blocked(worker));
         if self.held.len() >= MAX_HELD || self.held.iter().any(|(held, _)| *held == pid) {
             return None;

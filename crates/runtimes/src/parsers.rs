@@ -280,7 +280,8 @@ fn variables_of_a_go_runtime_are_found_with_and_without_symbols() {
 
 #[test]
 fn performance_data_of_a_jvm_is_bounded_and_printable() {
-    let tokens: [&[u8]; 3] = [b"sun.gc.collector.0.name", b"sun.os.hrt.frequency", b"\xff\xff\xff\x7f"];
+    let tokens: [&[u8]; 3] =
+        [b"sun.gc.collector.0.name", b"sun.os.hrt.frequency", b"\xff\xff\xff\x7f"];
     check("hsperfdata", &tokens, |bytes| {
         let Some(data) = within(4096 + 16 * bytes.len(), || PerfData::parse(bytes)) else { return };
         let Some(found) = data.collections() else { return };

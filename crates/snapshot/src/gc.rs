@@ -108,7 +108,9 @@ impl GcUnread {
                 "the kernel refused to read the process: the agent needs root and SYS_PTRACE, and Yama, \
                  AppArmor or SELinux may forbid it in addition"
             }
-            Self::UnknownVersion => "no offsets are known for this Go release (1.19 to 1.27 are known)",
+            Self::UnknownVersion => {
+                "no offsets are known for this Go release (1.19 to 1.27 are known)"
+            }
             Self::NoSymbols => {
                 "the executable has no symbol table, and its code was not understood (stripped \
                  executables are read on amd64 only)"

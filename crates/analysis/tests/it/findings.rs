@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use analysis::{CollectionHistory, CollectionWindow, Collections, Facts, Place, PodQuota, Spec, Steady, findings, memory_advice};
+use analysis::{
+    CollectionHistory, CollectionWindow, Collections, Facts, Place, PodQuota, Spec, Steady,
+    findings, memory_advice,
+};
 use api::{
     CauseKind, CpuAdvice, Culprit, FindingKind, Gogc, Injected, InjectionStatus, Language,
     LimitAdvice, Runtime, Severity, SlowedReason, Verdict, VictimClass, merged,
@@ -116,7 +119,8 @@ fn cases() -> Vec<(FindingKind, Change)> {
         }),
         (FindingKind::SlowedByOthers, |facts| facts.slowed = Some(slowed(1.0))),
         (FindingKind::GcCostly, |facts| {
-            facts.gc = Some(Collections { cpu_share: Some(0.2), cores: Some(0.2), ..collections() });
+            facts.gc =
+                Some(Collections { cpu_share: Some(0.2), cores: Some(0.2), ..collections() });
         }),
         (FindingKind::GcTooOften, |facts| {
             facts.gc = Some(Collections { cycles: 2.5, ..collections() });

@@ -4,7 +4,8 @@
 use std::sync::LazyLock;
 
 use snapshot::{
-    ContainerGc, ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS, WindowHistogram,
+    ContainerGc, ContainerRow, Histogram, LATENCY_BOUNDS_NS, STALL_BOUNDS_NS, WINDOW_BUCKETS,
+    WindowHistogram,
 };
 
 use super::{Metric, Preset, counter, gauge, histogram};

@@ -151,11 +151,7 @@ impl PerfData {
 
 fn is_wanted(name: &str) -> bool {
     ["sun.gc.collector.", "sun.gc.generation."].iter().any(|prefix| name.starts_with(prefix))
-        || [
-            "sun.os.hrt.frequency",
-            "sun.threads.total_gc_cpu_time",
-        ]
-        .contains(&name)
+        || ["sun.os.hrt.frequency", "sun.threads.total_gc_cpu_time"].contains(&name)
 }
 
 /// Whether a number is of the heap: `sun.gc.generation.0.space.1.used`, or

@@ -51,8 +51,7 @@ pub(crate) fn locate(elf: &Elf<impl Pread>, layout: &Layout) -> Option<Addresses
 /// The addresses in the symbol table. `None` if it does not have the variables, `Some(None)` if they
 /// have other sizes than in this version: then their fields are elsewhere.
 fn by_symbols(elf: &Elf<impl Pread>, layout: &Layout) -> Option<Option<Addresses>> {
-    let names =
-        ["runtime.gcController", "runtime.memstats", "runtime.gomaxprocs", "runtime.work"];
+    let names = ["runtime.gcController", "runtime.memstats", "runtime.gomaxprocs", "runtime.work"];
     let [controller, stats, max_procs, work] = symbols::find(elf, names)?;
     let (controller, stats, max_procs) = (controller?, stats?, max_procs?);
     let sizes = (controller.size, stats.size, max_procs.size);
@@ -140,12 +139,7 @@ impl Code {
     }
 
     /// Address that `caller` loads into RAX before it calls `callee`.
-    fn receiver(
-        &self,
-        elf: &Elf<impl Pread>,
-        caller: Function,
-        callee: Function,
-    ) -> Option<u64> {
+    fn receiver(&self, elf: &Elf<impl Pread>, caller: Function, callee: Function) -> Option<u64> {
         let code = self.bytes(elf, caller)?;
         let end = call(&code, caller, callee)?;
         let start = end.saturating_sub(BEFORE_CALL_BYTES);
@@ -172,7 +166,8 @@ impl Code {
     /// Target of the distance at an offset in a function, which ends its instruction.
     fn target(&self, function: Function, code: &[u8], at: usize) -> Option<u64> {
         let distance = i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?);
-        let start = self.text.address.checked_add(self.shift)?.checked_add(function.start.into())?;
+        let start =
+            self.text.address.checked_add(self.shift)?.checked_add(function.start.into())?;
         start.checked_add(at as u64 + 4)?.checked_add_signed(distance.into())
     }
 

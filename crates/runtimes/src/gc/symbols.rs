@@ -56,11 +56,7 @@ pub(crate) fn find<const N: usize>(
 
 /// Offsets of the names in the table of texts, each with its place in `names`. Linkers merge a text
 /// into a longer one with the same end, so the byte before it does not matter.
-fn text_offsets(
-    elf: &Elf<impl Pread>,
-    texts: Place,
-    names: &[&str],
-) -> Option<Vec<(u32, usize)>> {
+fn text_offsets(elf: &Elf<impl Pread>, texts: Place, names: &[&str]) -> Option<Vec<(u32, usize)>> {
     let ended: Vec<_> = names.iter().map(|name| format!("{name}\0")).collect();
     let finders: Vec<_> = ended.iter().map(|name| Finder::new(name)).collect();
     let overlap = ended.iter().map(String::len).max()?;
