@@ -17,9 +17,7 @@ use serde::{Deserialize, Serialize};
 use state_dir::ActingMode;
 
 use super::choice;
-use super::modes::{
-    BpfCountersMode, GcMode, InjectEnvMode, NriMode, SchedTraceMode, UiMode,
-};
+use super::modes::{BpfCountersMode, GcMode, InjectEnvMode, NriMode, SchedTraceMode, UiMode};
 use super::range::Within as _;
 use super::record_dir::RECORDING_SIZE;
 use super::sources::variable;

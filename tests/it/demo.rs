@@ -44,7 +44,10 @@ fn without_root_the_demo_plays_a_recording_of_itself() {
     let first = page.lines().skip_while(|line| !line.starts_with("POD ")).skip(1);
     let mut first = first.take_while(|line| !line.is_empty());
     let encode = first.find(|line| line.starts_with("batch/encode "));
-    assert!(encode.is_some_and(|line| line.contains(" search/index ") && line.contains(" ×4.0 ")), "{page}");
+    assert!(
+        encode.is_some_and(|line| line.contains(" search/index ") && line.contains(" ×4.0 ")),
+        "{page}"
+    );
     for (word, text) in console::LEGEND {
         assert!(page.contains(&format!("{word}: {text}")), "{page}");
     }

@@ -10,9 +10,9 @@ use metrics::{AdviceRow, AgentMetrics, Build, SlowedBecause, SlowedBy, SlowedRow
 use snapshot::{
     Bandwidth, CfsTotals, ContainerGc, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit,
     CpuPlace, CpuWeight, CpusetRow, FeatureState, GcInterval, GcUnread, Histogram, InterferenceRow,
-    KernelCounters, KernelInfo, Limit, Losses, MissingContainer, NodeGc, NodeRow, NodeSnapshot, NodeWaits,
-    PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, Quota, SamplerRow, SmtShares,
-    Threads, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
+    KernelCounters, KernelInfo, Limit, Losses, MissingContainer, NodeGc, NodeRow, NodeSnapshot,
+    NodeWaits, PodIdentity, PodRow, PressureRow, PressureScope, ProcessRow, Quota, SamplerRow,
+    SmtShares, Threads, TraceMode, TraceRow, WINDOW_BUCKETS, WeightRule, WindowHistogram, labels,
 };
 
 /// Time of the snapshots: 2026-01-02 03:04:05 UTC.
