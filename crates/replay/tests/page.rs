@@ -72,7 +72,7 @@ fn the_page_says_that_it_is_a_recording_and_what_that_does_not_have() {
     let text = "return document.querySelector('main').innerText.trim()";
     browser.press("f");
     shown(no_findings);
-    assert_eq!(browser.run(text), no_findings);
+    assert_eq!(browser.run(text), format!("Advice\n\n{no_findings}"));
     browser.run("location.hash = 'pod/uid-1'");
     shown(no_findings);
     assert!(!browser.run(text).as_str().unwrap().contains("Nothing to change"));

@@ -125,7 +125,7 @@ fn each_view_has_one_heading_and_its_graphs_a_text_of_their_values() {
             assert!(graph[0] == "img" && has_values, "{view}: {graph}");
         }
     }
-    let used = browser.run("return document.querySelector('.chart').ariaLabel");
+    let used = browser.run("return document.querySelector('[aria-label=Pod] .chart').ariaLabel");
     assert_eq!(
         used,
         "Used and limit over time, cores. used: 0.50, at most 0.50; limit: 0.50, at most 0.50"
