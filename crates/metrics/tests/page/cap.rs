@@ -35,11 +35,12 @@ fn name_of(family: &Family) -> &str {
 
 /// A node with 5 pods with a quota and 10 containers, of which every other has no quota.
 fn node() -> snapshot::NodeSnapshot {
-    let mut snapshot = snapshots::node(10);
-    snapshot.waits = snapshots::maximal().waits;
+    let (mut snapshot, maximal) = (snapshots::node(10), snapshots::maximal());
+    snapshot.waits = maximal.waits;
     snapshot.pods = (0..5).map(snapshots::pod).collect();
     for (n, row) in snapshot.containers.iter_mut().enumerate() {
         row.identity = snapshots::identity(&format!("namespace-{n}"), "cart", &format!("c{n}"));
+        row.gc.clone_from(&maximal.containers[0].gc);
         if n % 2 == 1 {
             (row.cfs, row.windows) = (None, None);
         }

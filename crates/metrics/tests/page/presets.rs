@@ -62,10 +62,13 @@ fn a_container_has_no_more_series_than_its_preset_allows() {
                 let families = page(&node(with_quota, traced), &Selection::preset(preset));
                 let mut series = of_container(&families, "main");
                 // In every preset, but only with options that are off by default: one for each
-                // variable that a pod asks for, and one for a burst.
-                let optional =
-                    ["cpuwarden_container_injected_env_info", "cpuwarden_container_burst_seconds"];
-                series.retain(|one| !optional.contains(&&*one.name));
+                // variable that a pod asks for, one for a burst, and garbage collection.
+                let optional = [
+                    "cpuwarden_container_injected_env_info",
+                    "cpuwarden_container_burst_seconds",
+                    "cpuwarden_container_gc_",
+                ];
+                series.retain(|one| !optional.iter().any(|start| one.name.starts_with(start)));
                 assert!(
                     series.len() <= most,
                     "{preset:?}, quota {with_quota}, traced {traced}: {series:#?}"
