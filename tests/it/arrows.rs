@@ -212,7 +212,7 @@ const CLOSURES: &[(&str, usize)] = &[
     ("kubepods", 20),
     ("snapshot", 20),
     ("analysis", 25),
-    ("runtimes", 30),
+    ("runtimes", 31),
     ("nri", 20),
     ("pinning", 40),
     ("metrics", 39),
