@@ -61,7 +61,7 @@ fn counted(value: f64, noun: &str) -> String {
 
 fn percent(share: f64) -> String {
     match share * 100.0 {
-        percent if percent < 1.0 => format!("{:.2} %", percent),
+        percent if percent < 1.0 => format!("{percent:.2} %"),
         percent => format!("{percent:.0} %"),
     }
 }

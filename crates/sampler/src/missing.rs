@@ -58,7 +58,7 @@ impl MissingContainers {
         &mut self,
         now: Instant,
         (index, listed_at): (&PodIndex, Option<Instant>),
-        cgroups: impl Iterator<Item = (&'a ContainerKey, Naming)> + Clone,
+        cgroups: &(impl Iterator<Item = (&'a ContainerKey, Naming)> + Clone),
         timing: &Timing,
     ) -> Option<Vec<Sought>> {
         let age = |at: Instant| now.saturating_duration_since(at);
@@ -198,7 +198,7 @@ mod tests {
                 let at = |second| self.start + Duration::from_secs(second);
                 let cgroups = self.cgroups.iter().map(|(key, naming)| (key, *naming));
                 let list = (&self.index, Some(at(self.listed)));
-                let found = self.missing.check(at(second), list, cgroups, &Timing::default());
+                let found = self.missing.check(at(second), list, &cgroups, &Timing::default());
                 sought = found.map(|found| !found.is_empty()).or(sought);
                 if second % 10 == 0 {
                     self.listed = second;
@@ -233,7 +233,7 @@ mod tests {
         let at = |second| node.start + Duration::from_secs(second);
         let mut check = |second, listed| {
             let list = (&node.index, Some(at(listed)));
-            node.missing.check(at(second), list, std::iter::empty(), &Timing::default());
+            node.missing.check(at(second), list, &std::iter::empty(), &Timing::default());
             node.missing.reported().map(|reported| reported.len())
         };
         assert_eq!(check(40, 3), Some(0), "the list may be older than its end");

@@ -64,7 +64,7 @@ impl Parameters {
                     parameters.aggressors = usize::try_from(aggressors).unwrap_or(usize::MAX);
                 }
                 "until" => {
-                    parameters.until_ms = Some(number("until", &value, &(0..=i64::MAX as u64))?)
+                    parameters.until_ms = Some(number("until", &value, &(0..=i64::MAX as u64))?);
                 }
                 "points" => parameters.points = number("points", &value, &POINTS)?,
                 "uid" => parameters.uids.push(value.into_owned()),

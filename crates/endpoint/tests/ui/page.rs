@@ -177,7 +177,9 @@ fn a_window_is_dragged_and_lists_aggressors_matrix_and_pods_follow_it() {
     browser.wait_for(&format!("Math.abs({seconds} - 900) < 20"));
     browser.wait_for(&format!("{SHOWN}.startsWith('2023-11-14 21:28:')"));
     browser.wait_for("document.querySelector('.minute').textContent == 'In the window'");
-    browser.wait_for("document.querySelector('[data-label^=Neighbor]').textContent == '500'");
+    browser.wait_for(
+        "document.querySelector('[data-label^=\"Waited, others\"]').textContent == '500'",
+    );
     screenshot(&browser, "window");
     browser.press("a");
     browser.wait_for(
@@ -282,7 +284,7 @@ fn findings_show_their_change_the_command_and_injected_variables_as_text() {
         Value::from(command.as_str())
     ));
     browser.press("f");
-    assert_shown(&browser, "1 finding in 1 of 1 containers");
+    assert_shown(&browser, "1 finding by workload, in 1 of 1 containers");
     assert_shown(&browser, &format!("resources.limits.cpu = {HOSTILE}"));
     assert_no_markup(&browser);
     screenshot(&browser, "advice");

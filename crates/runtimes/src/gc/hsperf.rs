@@ -127,7 +127,7 @@ impl PerfData {
             let Some(cycles) = self.number(&of("invocations")) else { continue };
             found.cycles = found.cycles.checked_add(cycles)?;
             found.pause_ns = found.pause_ns.checked_add(ns(self.number(&of("time"))?)?)?;
-            found.collectors.extend(self.texts.get(&*of("name")).map(|name| name.to_string()));
+            found.collectors.extend(self.texts.get(&*of("name")).map(ToString::to_string));
         }
         if found.collectors.is_empty() {
             return None;

@@ -89,7 +89,7 @@ fn text_offsets<const N: usize>(
     names: [&str; N],
 ) -> Option<HashMap<u32, usize>> {
     let bounded: Vec<_> = names.iter().map(|name| format!("\0{name}\0")).collect();
-    let finders: Vec<_> = bounded.iter().map(|name| Finder::new(name)).collect();
+    let finders: Vec<_> = bounded.iter().map(Finder::new).collect();
     let overlap = bounded.iter().map(String::len).max()?;
     let mut offsets = HashMap::new();
     let (mut at, mut buffer) = (0, vec![0; CHUNK_BYTES]);

@@ -58,7 +58,7 @@ pub(crate) fn find<const N: usize>(
 /// into a longer one with the same end, so the byte before it does not matter.
 fn text_offsets(elf: &Elf<impl Pread>, texts: Place, names: &[&str]) -> Option<Vec<(u32, usize)>> {
     let ended: Vec<_> = names.iter().map(|name| format!("{name}\0")).collect();
-    let finders: Vec<_> = ended.iter().map(|name| Finder::new(name)).collect();
+    let finders: Vec<_> = ended.iter().map(Finder::new).collect();
     let overlap = ended.iter().map(String::len).max()?;
     let mut offsets = Vec::new();
     let mut buffer = vec![0; CHUNK_BYTES];

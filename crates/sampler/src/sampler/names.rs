@@ -402,7 +402,7 @@ impl Sampler {
         let cgroups =
             cgroups.filter_map(|(_, cgroup)| Some((cgroup.kind.container()?, cgroup.naming)));
         let list = (&*self.names.index, self.names.source.listed_at());
-        if let Some(sought) = self.missing.check(now, list, cgroups, &self.schedule.timing) {
+        if let Some(sought) = self.missing.check(now, list, &cgroups, &self.schedule.timing) {
             self.tree.seek(sought);
         }
     }

@@ -35,7 +35,8 @@ fn small(second: u64) -> Frame {
 }
 
 fn thinned(dir: &Path, limit: u64) -> Ring {
-    Ring::open(RingConfig::new(dir.to_owned(), limit).thinned().without_sync(), origin()).unwrap()
+    Ring::open(RingConfig::new(dir.to_owned(), limit).thinned().without_sync(), origin())
+        .expect("the ring opens")
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn crowded(second: u64) -> Frame {
         }
     });
     let rates = Rates { usage_cores: Some(0.1), neighbor: Some(0.01), ..Rates::default() };
-    let containers = names.map(|name| row(&name, "app", Some(0.5), rates.clone())).collect();
+    let containers = names.map(|name| row(&name, "app", Some(0.5), rates)).collect();
     Frame { containers, interference: Vec::new(), ..frame(second) }
 }
 
