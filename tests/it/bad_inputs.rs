@@ -395,8 +395,7 @@ fn the_plugin_names_itself_and_its_own_help() {
     let plugin = directory.path().join("kubectl-cpuwarden");
     std::os::unix::fs::symlink(binary(), &plugin).unwrap();
     for (args, words) in [
-        (&["advise"][..], "; see kubectl cpuwarden advise --help"),
-        (&["advice", "web"], "; did you mean advise?; see kubectl cpuwarden --help"),
+        (&["advice", "web"][..], "; did you mean advise?; see kubectl cpuwarden --help"),
         (&[], "no command; try top, advise; see kubectl cpuwarden --help"),
         (&["top", "web", "--kubectl=/nosuch/kubectl"], "/nosuch/kubectl"),
     ] {

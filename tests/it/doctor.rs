@@ -11,7 +11,7 @@ use kubelet_stub::grpc::podresources_v1::{
     ClaimResource, ContainerResources, DynamicResource, PodResources,
 };
 use kubelet_stub::{CertificateKind, Fault, Grant, KubeletStub, StubConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::fixtures::{Recording, recording};
@@ -25,6 +25,20 @@ struct Node {
     runtime: tokio::runtime::Runtime,
 }
 
+/// The recorded list. Its container that crashes again and again ran when the list was read, but not
+/// when the cgroups were, and the list of a stub never changes.
+fn pods(recording: &Recording) -> Vec<u8> {
+    let list = fs::read(recording.path.join("pods.json")).unwrap();
+    let mut list: Value = serde_json::from_slice(&list).unwrap();
+    for pod in list["items"].as_array_mut().unwrap() {
+        if pod["metadata"]["name"].as_str().unwrap().starts_with("crashloop") {
+            pod["status"]["containerStatuses"][0]["state"] =
+                json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+        }
+    }
+    serde_json::to_vec(&list).unwrap()
+}
+
 impl Node {
     fn new(recording: &'static Recording) -> Self {
         let (runtime, directory) =
@@ -32,7 +46,7 @@ impl Node {
         let kubelet = runtime.block_on(KubeletStub::start(StubConfig {
             node_name: "recorded-node".into(),
             directory: directory.path().into(),
-            pods: fs::read(recording.path.join("pods.json")).unwrap().into(),
+            pods: pods(recording).into(),
             read_only_port: false,
         }));
         Self { recording, kubelet: kubelet.unwrap(), directory, runtime }

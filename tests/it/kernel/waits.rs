@@ -289,7 +289,9 @@ fn trace_obstacles_disable_the_feature_or_fail_the_start() {
     ["possible", "online"].iter().for_each(|name| std::fs::write(cpus.join(name), "0\n").unwrap());
     let sys_root = format!("--sys-root={}", sys.path().display());
     let agent = Agent::on(&tree, &["--sched-trace=auto", &sys_root]);
-    let (enabled, reason) = feature(&agent.after_ticks(2), TRACE);
+    // In an emulated node, the trace is refused some ticks after the first.
+    eventually("the feature", || agent.metrics().text.contains(&format!("feature=\"{TRACE}\"")));
+    let (enabled, reason) = feature(&agent.metrics(), TRACE);
     assert!(
         enabled == 0.0
             && reason.starts_with("no_btf: ")

@@ -43,6 +43,12 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "comparison of the weight in force with that of the request",
     ),
     ("cpuwarden_container_cpuset_cpus", "number of CPUs that a container may use"),
+    ("cpuwarden_container_gc_cpu_seconds_total", "CPU time of the collector over any span"),
+    ("cpuwarden_container_gc_cycles_total", "collections per second, and by version of a service"),
+    (
+        "cpuwarden_container_gc_pause_seconds_total",
+        "share of the time in which the program was stopped",
+    ),
     (
         "cpuwarden_container_injected_env_info",
         "containers with injected variables, and those whose values a resize has outdated",
@@ -93,6 +99,8 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
         "process_virtual_memory_bytes",
         "standard metric of exporters; resident memory is the relevant one",
     ),
+    ("cpuwarden_gc_readings_dropped_total", "trust in the figures of garbage collection"),
+    ("cpuwarden_gc_unread_containers", "why a runtime is not read"),
 ];
 
 const PRESETS: &str = "\

@@ -31,8 +31,9 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 const PRESSURE: &str = "cpuwarden_container_pressure_";
 
 /// Metrics that none of these agents has. They need hours of history, CPUs with two threads,
-/// rejected requests, an API server, panics or floods.
-const ELSEWHERE: [&str; 7] = [
+/// rejected requests, an API server, panics, floods, or programs with a collector and `--gc=on`.
+const ELSEWHERE: [&str; 8] = [
+    "cpuwarden_container_gc_",
     "cpuwarden_container_recommended_",
     "cpuwarden_container_smt_shared_",
     "cpuwarden_pin_rejections_total",
