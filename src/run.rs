@@ -21,6 +21,7 @@ use crate::signals;
 /// # Errors
 /// A failure to start, or the end of the sampler.
 pub(crate) fn run(config: &Config) -> Result<(), Failure> {
+    sched_trace::heap::limit();
     logging::install(&config.log, config.options.log_format);
     for unknown in unknown_variables() {
         tracing::warn!("{unknown}");

@@ -16,7 +16,7 @@ mod counters;
 mod cpus;
 mod error;
 mod governor;
-mod heap;
+pub mod heap;
 mod interference;
 mod layout;
 mod lost;

@@ -62,7 +62,6 @@ pub fn spawn(
 ) -> io::Result<Worker> {
     let hierarchy = wiring.hierarchy.clone();
     let load = move || {
-        heap::keep_little();
         let loaded = load(&options, &hierarchy, collected.take());
         heap::give_back();
         loaded

@@ -155,13 +155,15 @@ impl Verdicts {
         let mut tracks = HashMap::with_capacity(second.pods.len());
         let mut judged = Judged::default();
         for pod in &second.pods {
-            let mut track = self.tracks.remove(&pod.pod.labels).unwrap_or_default();
+            let known = self.tracks.remove_entry(&pod.pod.labels);
+            let (labels, mut track) =
+                known.unwrap_or_else(|| (pod.pod.labels.clone(), Track::default()));
             track.push(self.clock, second, pod, &node);
             if let Some((verdict, slowed)) = track.judge(self.clock, second.trace, pod) {
                 judged.verdicts.push(verdict);
                 judged.slowed.extend(slowed);
             }
-            tracks.insert(pod.pod.labels.clone(), track);
+            tracks.insert(labels, track);
         }
         self.tracks = tracks;
         judged.verdicts.sort_by(order);
@@ -170,8 +172,11 @@ impl Verdicts {
 
     fn learn_workloads(&mut self, pods: &[PodSecond]) {
         for pod in pods {
-            let entry = (Arc::clone(&pod.workload), self.clock);
-            self.workloads.insert(pod.pod.labels.clone(), entry);
+            let now = (Arc::clone(&pod.workload), self.clock);
+            match self.workloads.get_mut(&pod.pod.labels) {
+                Some(known) => *known = now,
+                None => _ = self.workloads.insert(pod.pod.labels.clone(), now),
+            }
         }
         self.workloads.retain(|_, (_, seen)| self.clock - *seen <= KNOWN_FOR);
     }

@@ -106,7 +106,7 @@ type Known = HashMap<Box<str>, (Arc<WorkloadName>, f64)>;
 #[derive(Debug)]
 pub(super) struct Node<'a> {
     known: &'a Known,
-    uses: BTreeMap<Arc<WorkloadName>, Use>,
+    uses: HashMap<Arc<WorkloadName>, Use>,
     stolen: f64,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Node<'a> {
         known: &'a Known,
         unhindered: impl Fn(&PodSecond) -> Option<f64>,
     ) -> Self {
-        let mut uses: BTreeMap<Arc<WorkloadName>, Use> = BTreeMap::new();
+        let mut uses: HashMap<Arc<WorkloadName>, Use> = HashMap::with_capacity(second.pods.len());
         for pod in &second.pods {
             let entry = uses.entry(Arc::clone(&pod.workload)).or_insert(Use {
                 used: 0.0,
@@ -182,7 +182,9 @@ impl<'a> Node<'a> {
                 .collect();
         }
         let workloads = self.uses.iter().filter(|(_, of)| of.used > 0.0);
-        let by_who = workloads.map(|(workload, of)| (Who::Workload(Arc::clone(workload)), of.used));
+        let by_who: BTreeMap<Who, f64> = workloads
+            .map(|(workload, of)| (Who::Workload(Arc::clone(workload)), of.used))
+            .collect();
         largest(by_who).into_iter().map(|(who, time)| self.part(who, time, pod)).collect()
     }
 

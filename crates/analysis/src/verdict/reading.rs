@@ -119,7 +119,10 @@ impl SnapshotReader {
         let mut pods: HashMap<Box<str>, PodSecond> = HashMap::new();
         for row in snapshot.containers.iter().filter(|row| row.live) {
             let now = Counters::of(row);
-            let before = self.containers.remove(&row.identity.labels);
+            let (labels, before) = match self.containers.remove_entry(&row.identity.labels) {
+                Some((labels, before)) => (labels, Some(before)),
+                None => (row.identity.labels.clone(), None),
+            };
             // The first reading of a container is the baseline of its counters.
             let gained = before.as_ref().map(|before| now.since(&before.counters));
             let mut container = Container::of(row, before, now);
@@ -137,7 +140,7 @@ impl SnapshotReader {
             pod.add(row, gained);
             let waited = container.contention.spread(row, gained, length);
             pod.contention += if is_traced { 0.0 } else { waited };
-            known.insert(row.identity.labels.clone(), container);
+            known.insert(labels, container);
         }
         self.containers = known;
         for row in snapshot.pods.iter().filter(|row| row.cpu_limit.cores().is_some()) {

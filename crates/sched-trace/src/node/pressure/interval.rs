@@ -8,7 +8,7 @@
 //! container. The union is at most the interval, which is the bound where counts are missing: while
 //! a container has no name yet, and after one is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use snapshot::{ContainerIdentity, ContainerRow, CpusetRow, PodIdentity, PressureScope};
@@ -22,7 +22,7 @@ pub(super) struct Interval<'a> {
     /// Number of CPUs that threads could run on; `None` if it is unknown.
     pub(super) cpus: Option<u32>,
     /// By namespace and name.
-    pub(super) pods: BTreeMap<(&'a str, &'a str), PodWaits>,
+    pub(super) pods: HashMap<(&'a str, &'a str), PodWaits>,
     /// Wait time that may be any pod's, nanoseconds.
     pub(super) unknown_ns: u64,
     /// Whether there is a container whose waits have no name yet.
