@@ -57,9 +57,22 @@ pub(super) fn install(cluster: &Cluster, extra: &[&str]) -> Result<String, Clust
     install_with(cluster, &values)
 }
 
+/// Installs as the README does, with the image alone (before 1.33 also the pod source) and `--wait`.
+pub(super) fn helm_install(cluster: &Cluster, timeout: &str) -> Result<String, ClusterError> {
+    let (chart, values) = (chart(), values(cluster));
+    let mut arguments = vec!["install", "cpuwarden", &chart, "--namespace", NAMESPACE, "--wait"];
+    arguments.push(timeout);
+    values.iter().for_each(|value| arguments.extend(["--set", value]));
+    cluster.helm(&arguments)
+}
+
+fn chart() -> String {
+    workspace::root().join("deploy/chart/cpuwarden").display().to_string()
+}
+
 fn install_with(cluster: &Cluster, values: &[&str]) -> Result<String, ClusterError> {
     make_namespace(cluster)?;
-    let chart = workspace::root().join("deploy/chart/cpuwarden").display().to_string();
+    let chart = chart();
     let mut arguments = vec!["upgrade", "--install", "cpuwarden", &chart, "--namespace", NAMESPACE];
     values.iter().for_each(|value| arguments.extend(["--set", value]));
     cluster.helm(&arguments)?;

@@ -10,6 +10,7 @@ mod audit;
 mod best_effort;
 mod burst;
 mod certificates;
+mod first_answer;
 mod lifecycle;
 mod monitor;
 mod node_condition;
@@ -29,8 +30,9 @@ use xtask::process;
 /// A test: returns its figures.
 type Test = fn(&Cluster) -> Result<String, ClusterError>;
 
-const TESTS: [(&str, Test); 21] = [
+const TESTS: [(&str, Test); 22] = [
     ("pods", pods::create),
+    ("first-answer", first_answer::the_page_names_the_culprit),
     ("monitor-ready", monitor::becomes_ready),
     ("names", monitor::every_container_has_its_name),
     ("audit", audit::agent_asks_nothing_of_the_api_server),
