@@ -331,12 +331,19 @@ fn a_recording_that_is_none_is_said_to_be_what_it_is() {
     let directory = TempDir::new().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
     let (file, fifo, empty) = (path("file"), path("fifo"), path("empty"));
+    let damaged = path("damaged.cpuwarden");
     fs::write(&file, "notes").unwrap();
+    // The twelve first bytes of a recording of one segment.
+    let fixture = "crates/timeline/tests/recording/fixtures/version-1.cpuwarden";
+    let mut recording = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture)).unwrap();
+    recording[..12].fill(0xff);
+    fs::write(&damaged, recording).unwrap();
     fs::create_dir(&empty).unwrap();
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for (path, words) in [
         ("/nosuch", "No such file or directory (os error 2); correct the path"),
         (&*file, "is not a recording of cpuwarden"),
+        (&*damaged, "is damaged at its start"),
         (&*fifo, "is not a regular file"),
         (&*empty, "contains no recording"),
     ] {

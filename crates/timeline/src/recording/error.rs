@@ -35,11 +35,14 @@ pub enum Error {
     /// The file has no header of a recording.
     #[error("{} is not a recording of cpuwarden", .0.display())]
     NotARecording(PathBuf),
+    /// The only header of the file is damaged, or incomplete.
+    #[error("{} is damaged at its start, and no later part can be read alone; a recording has a part per {} seconds", .0.display(), super::segment::FRAMES)]
+    Damaged(PathBuf),
     /// The directory has no recording.
     #[error("{} contains no recording (no files *.{})", .0.display(), super::wire::EXTENSION)]
     NoRecording(PathBuf),
     /// The recording has a header, but no complete frame.
-    #[error("{} contains no complete frame", .0.display())]
+    #[error("{} contains no complete frame: all of it is incomplete or damaged", .0.display())]
     NoFrame(PathBuf),
     /// The recording was made by a later version.
     #[error(

@@ -18,7 +18,7 @@ use super::segment::{self, FRAMES, MAGIC, Opening, Origin, RECORD, Record, Segme
 /// Maximum size of the frames of one segment in memory, bytes: twice those of a full node.
 const LARGEST_SEGMENT: usize = 512 << 20;
 /// Bytes of a file in which its header and the time of its first frame are.
-const LARGEST_HEAD: usize = 4 << 10;
+const LARGEST_HEAD: u64 = 4 << 10;
 
 /// A recording. Only its index is in memory, and the frames of the segment that was last read.
 pub struct Recording {
@@ -71,8 +71,8 @@ impl Recording {
     /// damaged parts are skipped, see [`Recording::notes`].
     ///
     /// # Errors
-    /// The file cannot be read, is not a recording or one of a later version, or has no complete
-    /// frame.
+    /// The file cannot be read, is not a recording or one of a later version, is damaged at the start
+    /// of its only segment, or has no complete frame.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let is_dir = fs::metadata(path).map_err(Error::io("open", path))?.is_dir();
         let files = if is_dir { segment_files(path)? } else { vec![path.to_owned()] };
@@ -118,7 +118,9 @@ impl Recording {
             _ if !recording.times.is_empty() => Ok(recording),
             Some((path, version, agent)) => Err(Error::Newer { path, version, agent }),
             None if recording.segments.is_empty() && !is_dir => {
-                Err(Error::NotARecording(recording.path))
+                let was_one = segment::was_header(&head(&recording.path)?);
+                let error = if was_one { Error::Damaged } else { Error::NotARecording };
+                Err(error(recording.path))
             }
             None => Err(Error::NoFrame(recording.path)),
         }
@@ -426,12 +428,17 @@ pub fn earliest_ms(path: &Path) -> Option<u64> {
 
 /// End of the first frame of a file.
 fn first_ms(path: &Path) -> Option<u64> {
-    let (file, size) = open_regular(path).ok()?;
-    let head = u64::try_from(LARGEST_HEAD).unwrap_or(u64::MAX).min(size);
-    let mut bytes = vec![0; usize::try_from(head).ok()?];
-    file.read_exact_at(&mut bytes, 0).ok()?;
+    let bytes = head(path).ok()?;
     let Opening::Segment(_, _, at) = segment::open(&bytes) else { return None };
     segment::time(bytes.get(at..)?)
+}
+
+/// First bytes of a file.
+fn head(path: &Path) -> Result<Vec<u8>, Error> {
+    let (file, _) = open_regular(path)?;
+    let mut bytes = Vec::new();
+    file.take(LARGEST_HEAD).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    Ok(bytes)
 }
 
 /// Opens a file for reading, without waiting for the other end of a pipe. Returns it with its size,

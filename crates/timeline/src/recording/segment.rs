@@ -154,6 +154,13 @@ pub(crate) fn open(bytes: &[u8]) -> Opening {
     parse().unwrap_or(Opening::Nothing)
 }
 
+/// Whether these bytes were a header before they were damaged: its magic or the start of its JSON is
+/// left.
+pub(crate) fn was_header(bytes: &[u8]) -> bool {
+    let json = bytes.get(HEADER..).unwrap_or_default();
+    bytes.starts_with(MAGIC) || json.starts_with(br#"{"node":"#)
+}
+
 /// A record that was not changed since it was written.
 pub(crate) struct Record<'a> {
     pub(crate) at_ms: u64,

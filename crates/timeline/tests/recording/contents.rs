@@ -158,7 +158,9 @@ fn a_recording_cut_at_any_byte_has_all_complete_frames_before_it() {
                 assert_eq!(read, expected[..read.len()], "cut at {end}");
                 longest = read.len();
             }
-            Err(Error::NotARecording(_) | Error::NoFrame(_)) => assert_eq!(longest, 0),
+            Err(Error::NotARecording(_) | Error::Damaged(_) | Error::NoFrame(_)) => {
+                assert_eq!(longest, 0);
+            }
             Err(error) => panic!("cut at {end}: {error}"),
         }
     }
@@ -343,6 +345,33 @@ fn a_file_damaged_at_its_start_plays_from_the_next_segment() {
         assert_eq!(read.last().map(|frame| frame.at_ms), frames.last().map(|frame| frame.at_ms));
         assert_eq!(read.len(), 180, "{damaged:?}");
     }
+}
+
+/// Twelve damaged bytes of a file with one segment: those in the header leave nothing, and the error
+/// says so; later ones leave the frames before them.
+#[test]
+fn a_file_of_one_segment_damaged_at_its_start_is_said_to_be_damaged() {
+    let frames = small(100);
+    let good = encode(&frames, &origin()).unwrap();
+    let header = good.len() - records(&good);
+    for at in 0..header {
+        let mut bytes = good.clone();
+        bytes[at..at + 12].fill(0xff);
+        let text = read(&bytes).unwrap_err().to_string();
+        assert!(text.contains("is damaged at its start"), "{at}: {text}");
+    }
+    let mut bytes = good.clone();
+    let at = good.len() / 2;
+    bytes[at..at + 12].fill(0xff);
+    let left = read(&bytes).unwrap();
+    assert!(left.len() > 10 && left.len() < 90, "{}", left.len());
+    assert_eq!(left, frames.iter().take(left.len()).map(as_recorded).collect::<Vec<_>>());
+}
+
+/// Number of bytes after the header of the only segment.
+fn records(bytes: &[u8]) -> usize {
+    let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap());
+    bytes.len() - 20 - usize::try_from(length).unwrap()
 }
 
 #[test]
