@@ -1,7 +1,7 @@
 // Findings with their change, of one pod and of the node.
 
-import { NONE, h, podName, setText } from "./draw.js";
-import { get, pairKey } from "./data.js";
+import { NONE, Selection, h, podName, setText } from "./draw.js";
+import { get, matches, pairKey } from "./data.js";
 
 const TITLES = {
   "throttled-by-own-quota": "Throttled by its own limit", "throttled-by-ancestor": "Throttled by a limit above it", "no-cpu-request": "No CPU request",
@@ -97,32 +97,33 @@ function byWorkload(all) {
   return [...groups.values()];
 }
 
-/** Whether the entry contains each word of the filter. */
-function matches({ report, finding }, words) {
-  const text = [report.namespace, report.pod, report.container, workloadOf(report), finding.kind, title(finding), finding.severity].join(" ").toLowerCase();
-  return words.every((word) => text.includes(word));
+/** Text of an entry that the filter searches, in lower case. */
+function textOf({ report, finding }) {
+  return [report.namespace, report.pod, report.container, workloadOf(report), finding.kind, title(finding), finding.severity].join(" ").toLowerCase();
 }
 
 /** All findings of the node, most urgent first. */
 export class Advice {
   all = false;
-  words = [];
+  text = "";
 
   constructor(store) {
     this.store = store;
     this.note = h("span", { class: "count" });
     this.body = h("tbody");
+    this.selection = new Selection(this.body);
     this.empty = h("p", { class: "empty" }, "Loading …");
     this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => { this.all = true; this.update(); } });
     this.table = h("table", { class: "list advice", hidden: true }, h("thead", null, h("tr", null, COLUMNS.map((name) => h("th", { scope: "col", class: "text" }, h("span", { class: "label" }, name))))), this.body);
     this.element = h("section", { "aria-label": "Advice" }, h("h1", { class: "unseen" }, "Advice"), h("div", { class: "tools" }, this.note), h("div", { class: "panel" }, h("div", { class: "scroll" }, this.table), this.empty, this.more));
-    const input = h("input", { type: "search", placeholder: "Filter by workload, pod or finding", "aria-label": "Filter findings", oninput: () => this.filter(input.value) });
-    this.note.before(input);
+    this.input = h("input", { type: "search", placeholder: "Filter by workload, pod or finding", "aria-label": "Filter findings", title: "All words must match, and none after ! or -", oninput: () => this.filter(this.input.value) });
+    this.note.before(this.input);
   }
 
   /** Filters by the words of a text. */
   filter(text) {
-    this.words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    this.text = text.trim().toLowerCase();
+    this.selection.at = 0;
     if (this.reports) this.#draw(this.reports);
   }
 
@@ -141,13 +142,14 @@ export class Advice {
     if (this.store.recording === null) return;
     const found = reports.flatMap((report) => report.findings.map((finding) => [report, finding])).sort(([, a], [, b]) => byUrgency(a, b));
     const groups = byWorkload(found);
-    const all = groups.filter((group) => matches(group, this.words));
+    const all = groups.filter((group) => matches(textOf(group), this.text));
     const shown = this.all ? all : all.slice(0, SHOWN);
     const uids = new Map((this.store.frame?.containers ?? []).map((row) => [pairKey(row), row.uid]));
-    this.body.replaceChildren(...shown.map(({ report, finding, pods }) => {
+    const rows = shown.map(({ report, finding, pods }) => {
       const place = [report.container, pods.size > 1 ? `${pods.size} pods of ${workloadOf(report)}` : workloadOf(report)].filter(Boolean).join(" · ");
       return this.#row({ ...report, container: place }, finding, uids.get(pairKey(report)));
-    }));
+    });
+    this.selection.update(() => this.body.replaceChildren(...rows));
     this.more.hidden = shown.length === all.length;
     setText(this.more, `Show the other ${all.length - shown.length}`);
     this.table.hidden = !all.length;
@@ -156,14 +158,14 @@ export class Advice {
     setText(this.empty, this.store.recording ? NO_FINDINGS : groups.length ? "No finding matches the filter." : reports.length ? "Nothing to change so far." : "No containers.");
     if (this.store.recording) { setText(this.note, ""); return; }
     const affected = new Set(found.map(([report]) => report)).size;
-    const count = this.words.length ? `${all.length} of ${groups.length}` : groups.length;
+    const count = this.text ? `${all.length} of ${groups.length}` : groups.length;
     setText(this.note, [`${count} finding${groups.length === 1 ? "" : "s"} by workload, in ${affected} of ${reports.length} containers`, pending.length === 1 ? pending[0] : pending.length ? "some advice needs more history" : ""].filter(Boolean).join("; "));
   }
 
   #row(report, finding, uid) {
     const name = h(uid ? "a" : "span", { class: "pod", title: podName(report), href: uid ? `#pod/${encodeURIComponent(uid)}` : null }, h("bdi", null, report.pod));
     const cell = (at, kind, ...content) => h("td", { class: `text ${kind}`, "data-label": COLUMNS[at] }, ...content);
-    return h("tr", { onclick: () => { if (uid) location.hash = `#pod/${encodeURIComponent(uid)}`; } },
+    return h("tr", { "data-key": [report.namespace, report.pod, report.container, finding.kind].join("/"), onclick: () => { if (uid) location.hash = `#pod/${encodeURIComponent(uid)}`; } },
       cell(0, "name", name, h("bdi", { class: "sub" }, [report.namespace, report.container].filter(Boolean).join(" · "))),
       cell(1, "wrap wide", title(finding), " ", severity(finding)), cell(2, "wrap wide dim", finding.summary ?? (evidence(finding) || NONE)), cell(3, "wrap wide", change(finding) || NONE));
   }

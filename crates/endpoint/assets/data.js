@@ -28,6 +28,9 @@ export async function get(path) {
 export const keyOf = (row) => `${row.namespace}\n${row.pod}\n${row.container}`;
 export const pairKey = (name) => `${name.namespace}\n${name.pod}`;
 
+/** Whether a text in lower case contains every word of the filter, and none of those after `!` or `-`. */
+export const matches = (text, filter) => filter.split(/\s+/).every((word) => /^[!-]/.test(word) ? word.length === 1 || !text.includes(word.slice(1)) : text.includes(word));
+
 const throttled = (row) => (row.throttledOwn ?? 0) + (row.throttledAncestor ?? 0);
 
 /** Verdicts of a frame with their places, by the key of the container of each slowed pod that used most CPU: the others may have done nothing. */

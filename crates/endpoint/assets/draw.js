@@ -84,6 +84,53 @@ export function loadStep(busy) {
   return busy === undefined ? 0 : Math.min(5, Math.ceil(busy * 5 - 0.15));
 }
 
+/** The row of a list to which keys move. Each row has a key in its data set, and the selection follows it when the rows change. */
+export class Selection {
+  at = 0;
+  /** Whether the row is shown as such: from the first key on. */
+  #marked = false;
+
+  constructor(body) { this.body = body; }
+
+  /** Whether a row has the focus. */
+  hasFocus() { return this.body.contains(document.activeElement); }
+
+  /** Changes the rows; a row that has the focus keeps it, also if it gets another element. */
+  update(change) {
+    const key = this.#marked && this.hasFocus() ? document.activeElement.closest("tr").dataset.key : null;
+    change();
+    const rows = [...this.body.children];
+    const at = rows.findIndex((row) => row.dataset.key === key);
+    if (at >= 0) {
+      this.at = at;
+      if (document.activeElement.closest("tr") !== rows[at]) this.#target(rows[at]).focus({ preventScroll: true });
+    }
+    rows.forEach((row, at) => row.classList.toggle("selected", this.#marked && at === this.at));
+  }
+
+  move(by) {
+    const rows = this.body.children;
+    if (!rows.length) return;
+    this.at = Math.max(0, Math.min(rows.length - 1, this.at + (this.#marked ? by : 0)));
+    this.#marked = true;
+    this.#target(rows[this.at]).focus({ preventScroll: true });
+    this.update(() => {});
+    rows[this.at].scrollIntoView({ block: "nearest" });
+  }
+
+  open() {
+    const row = this.hasFocus() ? document.activeElement.closest("tr") : this.body.children[this.at];
+    if (row) this.#target(row).click();
+  }
+
+  /** The link of a row; of a pod that is gone, the row. */
+  #target(row) {
+    const link = row.querySelector("a");
+    if (!link) row.tabIndex = -1;
+    return link ?? row;
+  }
+}
+
 /** A bar; the width is set by script because the policy forbids inline style in markup. */
 export function meter() {
   const bar = h("i");

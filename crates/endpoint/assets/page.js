@@ -125,7 +125,7 @@ function setPaused(value) {
 }
 
 const KEYS = [
-  ["↓ ↑ j k", "next or previous row"], ["Enter", "open the pod; in the filter, the first match"], ["Esc", "back to all pods"], ["/", "filter by name: all words must match, and none after ! or -"], ["s", "sort by the next column"],
+  ["↓ ↑ j k", "next or previous row of the list: victims, aggressors, findings"], ["Enter", "open the pod; in the filter, the first match"], ["Esc", "back to all pods"], ["/", "filter the list: all words must match, and none after ! or -"], ["s", "sort by the next column"],
   ["a", "reverse the view: who makes others wait"], ["m", "matrix of victims and aggressors"], ["t", "topology"], ["f", "findings: what to change"], ["p", "pause or continue"], ["[ ]", "earlier or later by the length of the window"], ["n", "back to now"], ["z", "times in UTC or in local time"], ["?", "this help"],
 ];
 
@@ -152,28 +152,28 @@ function help() {
 
 const turnPause = () => store.window ? bar.choose(null) : setPaused(!paused);
 const ACTIONS = {
-  j: () => views.pods.move(1), ArrowDown: () => views.pods.move(1), k: () => views.pods.move(-1), ArrowUp: () => views.pods.move(-1),
-  Enter: () => views.pods.openSelected(), s: () => current.cycle?.(), p: turnPause, "?": help, "[": () => bar.move(-1), "]": () => bar.move(1), n: () => bar.choose(null), z: () => bar.turnZone(),
+  j: () => current.selection.move(1), ArrowDown: () => current.selection.move(1), k: () => current.selection.move(-1), ArrowUp: () => current.selection.move(-1),
+  Enter: () => current.selection.open(), s: () => current.cycle?.(), p: turnPause, "?": help, "[": () => bar.move(-1), "]": () => bar.move(1), n: () => bar.choose(null), z: () => bar.turnZone(),
   a: () => go(current === views.aggressors ? "#pods" : "#aggressors"), m: () => go(current === views.matrix ? "#pods" : "#matrix"), t: () => go(current === views.topology ? "#pods" : "#topology"),
-  f: () => go(current === views.advice ? "#pods" : "#advice"), Escape: () => go("#pods"), "/": () => { go("#pods"); route(); views.pods.input.focus(); },
+  f: () => go(current === views.advice ? "#pods" : "#advice"), Escape: () => go("#pods"), "/": () => { if (!current.input) { go("#pods"); route(); } current.input.focus(); },
 };
-/** Keys that mean something only in the table of victims. */
+/** Keys that mean something only in a list. */
 const ROWS = new Set(["j", "k", "ArrowDown", "ArrowUp", "Enter"]);
 
 document.addEventListener("keydown", (event) => {
   const action = ACTIONS[event.key];
   if (!action || event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
   const focus = document.activeElement;
-  if (focus === views.pods.input) {
+  if (focus && focus === current.input) {
     if (event.key === "Escape") focus.blur();
-    else if (event.key === "Enter") views.pods.openSelected();
-    else if (event.key === "ArrowDown") views.pods.move(0);
+    else if (event.key === "Enter") current.selection.open();
+    else if (event.key === "ArrowDown") current.selection.move(0);
     else return;
     event.preventDefault();
     return;
   }
-  const isOther = event.key === "Enter" && focus?.closest("a, button, select") && !views.pods.hasFocus();
-  if (ROWS.has(event.key) && (current !== views.pods || isOther)) return;
+  const isOther = focus?.closest(event.key === "Enter" ? "a, button, select" : "select") && !current.selection?.hasFocus();
+  if (ROWS.has(event.key) && (!current.selection || isOther)) return;
   event.preventDefault();
   action();
 });

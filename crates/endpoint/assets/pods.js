@@ -1,7 +1,7 @@
 // Tables: victims, aggressors, and the matrix of both.
 
-import { NONE, cores, h, meter, ms, percent, podName, seconds, setText, step, strip } from "./draw.js";
-import { culpritName, get, keyOf, lost, pairKey, verdicts } from "./data.js";
+import { NONE, Selection, cores, h, meter, ms, percent, podName, seconds, setText, step, strip } from "./draw.js";
+import { culpritName, get, keyOf, lost, matches, pairKey, verdicts } from "./data.js";
 
 /** Rows shown before a button offers the rest. */
 const SHOWN = 60;
@@ -45,9 +45,6 @@ export const fullLabel = (column) => column.group ? `${column.group}, ${column.l
 
 /** Label of a value on a narrow screen. */
 const shortLabel = (column) => fullLabel(column) + (column.unit === "ms per s" ? ", ms/s" : "");
-
-/** Whether a name in lower case contains every word of the filter, and none of those after `!` or `-`. */
-const matches = (name, filter) => filter.split(/\s+/).every((word) => /^[!-]/.test(word) ? word.length === 1 || !name.includes(word.slice(1)) : name.includes(word));
 
 /** The first verdict without its figures, which change every second. */
 export function headline(frame) {
@@ -113,6 +110,7 @@ class Victim {
 
   update(row, verdict, heat, trace) {
     this.uid = row.uid;
+    this.element.dataset.key = keyOf(row);
     this.link.setAttribute("href", `#pod/${encodeURIComponent(row.uid)}`);
     setText(this.pod, row.pod);
     this.link.title = podName(row);
@@ -147,19 +145,17 @@ export class Victims {
   filter = "";
   sort = "lost";
   all = false;
-  selected = 0;
-  /** Whether the selected row is shown as such: from the first key on. */
-  marked = false;
 
   constructor(store, open) {
     this.store = store;
     this.open = open;
-    this.input = h("input", { type: "search", placeholder: "Filter by name ( / )", "aria-label": "Filter by name", title: "All words must match, and none after ! or -", oninput: () => { this.filter = this.input.value.toLowerCase(); this.selected = 0; this.update(); } });
+    this.input = h("input", { type: "search", placeholder: "Filter by name ( / )", "aria-label": "Filter by name", title: "All words must match, and none after ! or -", oninput: () => { this.filter = this.input.value.toLowerCase(); this.selection.at = 0; this.update(); } });
     this.count = h("span", { class: "count", role: "status" });
     this.victim = h("bdi");
     this.verdict = h("span");
     this.headline = h("p", { class: "headline" }, this.victim, this.verdict);
     this.body = h("tbody");
+    this.selection = new Selection(this.body);
     this.table = h("table", { class: "list" });
     this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => { this.all = true; this.update(); } });
     this.empty = h("p", { class: "empty", hidden: true }, "No container matches.");
@@ -206,23 +202,18 @@ export class Victims {
     setText(this.verdict, first ? ` is ${first.summary}` : "No pod is slowed.");
     this.headline.title = first?.remedy ?? "";
     const shown = this.all ? sorted : sorted.slice(0, SHOWN);
-    // A selection by keys follows its pod.
-    const focused = this.marked && this.hasFocus() ? document.activeElement : null;
-    const at = shown.findIndex((row) => this.rows.get(keyOf(row))?.element.contains(focused));
-    if (focused && at >= 0) this.selected = at;
-    const elements = shown.map((row, at) => {
+    const elements = shown.map((row) => {
       const key = keyOf(row);
       if (!this.rows.has(key)) this.rows.set(key, new Victim(this.open));
       const victim = this.rows.get(key);
       victim.update(row, judged.get(key)?.verdict, this.store.heat.get(key), frame.node.trace);
-      victim.element.classList.toggle("selected", at === this.selected && this.marked);
       return victim.element;
     });
-    // Rows keep their element, and with it focus and selection.
-    elements.forEach((element, at) => { if (this.body.children[at] !== element) this.body.insertBefore(element, this.body.children[at] ?? null); });
-    while (this.body.children.length > elements.length) this.body.lastElementChild.remove();
-    // A row that was moved has lost it.
-    if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
+    // Rows keep their element; one that is moved loses the focus.
+    this.selection.update(() => {
+      elements.forEach((element, at) => { if (this.body.children[at] !== element) this.body.insertBefore(element, this.body.children[at] ?? null); });
+      while (this.body.children.length > elements.length) this.body.lastElementChild.remove();
+    });
     for (const row of shown) this.rows.get(keyOf(row)).draw();
     if (this.rows.size > 2 * sorted.length + 100) {
       const live = new Set(frame.containers.map(keyOf));
@@ -232,23 +223,6 @@ export class Victims {
     this.more.hidden = shown.length === sorted.length;
     setText(this.more, `Show the other ${sorted.length - shown.length}`);
     this.empty.hidden = sorted.length > 0;
-  }
-
-  move(by) {
-    this.selected = Math.max(0, Math.min(this.body.children.length - 1, this.selected + (this.marked ? by : 0)));
-    this.marked = true;
-    const row = this.body.children[this.selected];
-    row?.querySelector("a").focus({ preventScroll: true });
-    this.update();
-    row?.scrollIntoView({ block: "nearest" });
-  }
-
-  /** Whether a row has the focus. */
-  hasFocus() { return this.body.contains(document.activeElement); }
-
-  openSelected() {
-    const row = this.hasFocus() ? document.activeElement.closest("tr") : this.body.children[this.selected];
-    row?.querySelector("a").click();
   }
 }
 
@@ -269,6 +243,7 @@ export class Aggressors {
   constructor(store) {
     this.store = store;
     this.body = h("tbody");
+    this.selection = new Selection(this.body);
     this.table = h("table", { class: "list" });
     this.empty = h("p", { class: "empty", hidden: true });
     this.element = h("section", { "aria-label": "Aggressors" }, h("h1", { class: "unseen" }, "Aggressors"), h("p", { class: "dim" }, "Pods that run while others are ready to run. Using CPU is not a fault: a pod within its request may still be an aggressor."),
@@ -308,7 +283,7 @@ export class Aggressors {
     const byName = (a, b) => podName(a.name) < podName(b.name) ? -1 : 1;
     const value = AGGRESSORS.find((column) => column.id === this.sort).by;
     const rows = [...pods.values()].sort((a, b) => (value ? value(b) - value(a) : 0) || byName(a, b));
-    this.body.replaceChildren(...rows.map((pod) => this.#row(frame, pod)));
+    this.selection.update(() => this.body.replaceChildren(...rows.map((pod) => this.#row(frame, pod))));
     this.body.querySelectorAll("canvas").forEach((canvas, at) => strip(canvas, rows[at].minute));
     this.empty.hidden = rows.length > 0;
     setText(this.empty, unknown(frame) || `No pod made another one wait in this ${this.store.window ? "window" : "second"}.`);
@@ -320,7 +295,7 @@ export class Aggressors {
     const [harm, worst] = [cell(1, ms(pod.harm)), cell(4)];
     new Named(worst).set(pod.worst.victim, pod.worst.wait);
     level(harm, pod.harm, 0.2);
-    return h("tr", { onclick: (event) => { if (!event.target.closest("a") && name.href) name.click(); } }, cell(0, name, h("bdi", { class: "sub" }, pod.containers.length ? pod.name.namespace : "")), harm, cell(2, cores(pod.use)), cell(3, String(pod.victims)), worst, cell(5, h("canvas", { class: "strip" })));
+    return h("tr", { "data-key": pairKey(pod.name), onclick: (event) => { if (!event.target.closest("a") && name.href) name.click(); } }, cell(0, name, h("bdi", { class: "sub" }, pod.containers.length ? pod.name.namespace : "")), harm, cell(2, cores(pod.use)), cell(3, String(pod.victims)), worst, cell(5, h("canvas", { class: "strip" })));
   }
 }
 

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::api::full_report;
 use crate::browser::{Borrowed, Browser};
 use crate::support::{Server, UNSEEN};
 
@@ -22,7 +23,7 @@ fn open(server: &Server) -> Borrowed {
 fn filter(browser: &Browser, text: &str) {
     let text = Value::from(text);
     browser.run(&format!(
-        "const i = document.querySelector('input'); i.focus(); i.value = {text}; i.dispatchEvent(new Event('input'))"
+        "const i = document.querySelector('main input'); i.focus(); i.value = {text}; i.dispatchEvent(new Event('input'))"
     ));
 }
 
@@ -73,6 +74,59 @@ fn arrow_keys_move_in_the_list_and_enter_opens_the_first_match() {
     filter(&browser, "shop pod-12");
     browser.press("Enter");
     browser.wait_for("document.querySelector('[aria-label=Pod] h1')?.textContent == 'pod-12'");
+}
+
+/// In the aggressors, which are drawn anew each second, and in the findings with their filter.
+#[test]
+fn arrow_keys_move_in_whichever_list_is_shown() {
+    let server = Server::start(3, true).ten_seconds();
+    let browser = open(&server);
+    let is_focused = |pod: &str| browser.wait_for(&format!("{FOCUSED} == {}", Value::from(pod)));
+    let title = "document.querySelector('[aria-label=Pod] h1')?.textContent";
+    browser.press("a");
+    browser.wait_for("document.querySelectorAll('[aria-label=Aggressors] tbody tr').length == 3");
+    for (key, pod) in [("ArrowDown", "pod-1"), ("ArrowDown", "pod-2"), ("k", "pod-1"), ("j", "pod-2")] {
+        browser.press(key);
+        is_focused(pod);
+    }
+    let row = "document.querySelector('[aria-label=Aggressors] tbody tr')";
+    browser.run(&format!("window.before = {row}"));
+    server.second(11);
+    browser.wait_for(&format!("{row} != window.before"));
+    is_focused("pod-2");
+    browser.press("Enter");
+    browser.wait_for(&format!("{title} == 'pod-2'"));
+
+    let reports = ["pod-0", "pod-1", "pod-2"].map(|pod| {
+        let mut report = serde_json::to_value(full_report()).unwrap();
+        report["pod"] = pod.into();
+        report["workload"] = Value::Null;
+        report
+    });
+    let answer = json!({ "containers": reports });
+    browser.run(&format!(
+        "const original = fetch; window.fetch = async (path, ...rest) =>
+            path.endsWith('/advice') ? new Response(JSON.stringify({answer})) : original(path, ...rest)"
+    ));
+    browser.press("f");
+    let rows = "document.querySelectorAll('[aria-label=Advice] tbody tr').length";
+    browser.wait_for(&format!("{rows} == 3"));
+    for (key, pod) in [("ArrowDown", "pod-0"), ("ArrowDown", "pod-1"), ("ArrowUp", "pod-0")] {
+        browser.press(key);
+        is_focused(pod);
+    }
+    // Letters in the filter are no keys of the page.
+    browser.press("/");
+    for key in ["m", "Escape"] {
+        browser.press(key);
+    }
+    let state = browser.run(&format!("return [location.hash, {rows}]"));
+    assert_eq!(state[0], "#advice");
+    filter(&browser, "pod !pod-0 -pod-1");
+    browser.wait_for(&format!("{rows} == 1"));
+    browser.press("Enter");
+    browser.wait_for(&format!("{title} == 'pod-2'"));
+    assert!(browser.console().is_empty());
 }
 
 #[test]
