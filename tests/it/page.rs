@@ -171,7 +171,7 @@ fn assert_the_spinner_loses_most_by_its_own_limit(scene: &Scene) {
     let cause = format!("{}?.textContent", row("checkout"));
     browser.wait_for(&format!("/its own limit|several/.test({cause})"));
     let strip = format!("{}.querySelector('.strip').ariaLabel", row("checkout"));
-    browser.wait_for(&format!("{strip}.includes('ms per s')"));
+    browser.wait_for(&format!("{strip}.includes('of the time')"));
     let first = browser.run(&format!("return {strip}"));
     browser.wait_for(&format!("{strip} != {first}"));
     scene.screenshot("victims");
@@ -182,10 +182,10 @@ fn assert_the_spinner_loses_most_by_its_own_limit(scene: &Scene) {
         (figure("Throttled", "by its own limit"), figure("Throttled", "of the time"));
     // On a busy machine it waits for others meanwhile, which leaves less of its quota to wait for.
     let others = ["others", "system"].map(|cause| figure("Waited", cause));
-    let all = format!("{own} + ({} || 0) + ({} || 0) > 500", others[0], others[1]);
+    let all = format!("{own} + ({} || 0) + ({} || 0) > 50", others[0], others[1]);
     browser.wait_for(&format!("{share} > 50 && {own} > 0 && {all}"));
     // Only its container has a limit.
-    browser.wait_for(&format!("!({} > 50)", figure("Throttled", "by a limit above")));
+    browser.wait_for(&format!("!({} > 5)", figure("Throttled", "by a limit above")));
     let line = "document.querySelector('.chart path.c-own.line').getAttribute('d')";
     let before = browser.run(&format!("return {line}"));
     browser.wait_for(&format!("{line} != {before}"));

@@ -1,16 +1,16 @@
 // One pod: its last minutes, its aggressors and victims, CPUs, runtime, and findings with the change.
 
 import { NO_FINDINGS, change, command, evidence, severity, title as titleOf } from "./advice.js";
-import { NONE, chart, clock, cores, cursor, described, h, meter, ms, percent, podName, seconds, setText, ticks, zone } from "./draw.js";
+import { NONE, chart, clock, cores, cursor, described, h, meter, percent, podName, seconds, setText, ticks, zone } from "./draw.js";
 import { get, pairKey } from "./data.js";
 
 const CHARTS = [
   { title: "Used and limit", unit: "cores", lines: [["use", "usageCores", "used"], ["limit", "limitCores", "limit"]], format: cores, top: 0.05 },
-  { title: "Throttled", unit: "ms of each second, summed over CPUs", lines: [["own", "throttledOwn", "by its own limit"], ["ancestor", "throttledAncestor", "by a limit above"]], format: (value) => `${ms(value)} ms`, top: 0.01 },
-  { title: "Waited", unit: "for whom: ms of each second, summed over threads", lines: [["neighbor", "neighbor", "others"], ["self", "self", "self"], ["system", "system", "system"], ["smt", "smt", "SMT"]], format: (value) => `${ms(value)} ms`, top: 0.01 },
+  { title: "Throttled", unit: "of the time, summed over CPUs", lines: [["own", "throttledOwn", "by its own limit"], ["ancestor", "throttledAncestor", "by a limit above"]], format: percent, top: 0.01 },
+  { title: "Waited", unit: "for whom: of the time, summed over threads", lines: [["neighbor", "neighbor", "others"], ["self", "self", "self"], ["system", "system", "system"], ["smt", "smt", "SMT"]], format: percent, top: 0.01 },
 ];
 /** Shown instead of the causes where they are not known. */
-const CONTENTION = { title: "Waited", unit: "at least, ms of each second; the cause is not known", lines: [["contention", "contention", "any cause"]], format: (value) => `${ms(value)} ms`, top: 0.01 };
+const CONTENTION = { title: "Waited", unit: "at least, of the time, summed over threads; the cause is not known", lines: [["contention", "contention", "any cause"]], format: percent, top: 0.01 };
 
 /** Spans that can be chosen, seconds. */
 const SPANS = [[60, "last minute"], [300, "last 5 minutes"], [600, "last 10 minutes"]];
@@ -139,13 +139,13 @@ function none(store) {
 }
 
 function aggressors(pod, store) {
-  const panel = h("div", { class: "panel card" }, h("h2", null, "Made it wait"), h("p", null, "pods that were running while this one was ready: ms of each second, and seconds in total"));
+  const panel = h("div", { class: "panel card" }, h("h2", null, "Made it wait"), h("p", null, "pods that were running while this one was ready: of the time, and seconds in total"));
   if (!pod.aggressors.length) {
     panel.append(none(store));
     return panel;
   }
   const shown = pod.points.pairs.slice(0, COLORS);
-  const format = (value) => `${ms(value)} ms`;
+  const format = percent;
   if (shown.length) {
     const { root, label } = chart(shown.map((pair, at) => ({ name: `pair-${at}`, values: pair.wait })), 0.01, format);
     root.setAttribute("aria-label", `Waited for whom over time. ${shown.map((pair) => described(podName(pair.aggressor), pair.wait, format)).join("; ")}`);

@@ -37,14 +37,7 @@ export function cores(value) {
   return value >= 9.95 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(2);
 }
 
-/** Seconds per second as milliseconds per second, as a number alone. */
-export function ms(value) {
-  if (value === undefined || value === null) return NONE;
-  const number = value * 1000;
-  if (number < 0.5) return "0";
-  return number.toFixed(0);
-}
-
+/** A share of the time: `12 %`. Summed over threads or CPUs, it can exceed 100 %. */
 export function percent(share) {
   if (share === undefined || share === null) return NONE;
   const number = share * 100;
@@ -152,7 +145,7 @@ export function strip(canvas, values) {
   const known = values.slice(-CELLS).filter((value) => value !== undefined && value !== null);
   const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
   canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", known.length ? `last ${known.length} seconds: on average ${ms(mean)}, at most ${ms(Math.max(...known))} ms per s` : "no data");
+  canvas.setAttribute("aria-label", known.length ? `last ${known.length} seconds: on average ${percent(mean)}, at most ${percent(Math.max(...known))} of the time` : "no data");
   const scale = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.round(size * scale));
   if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }

@@ -11,7 +11,7 @@ export function facts(element, frame, isRecording) {
     ["busy", busy.length ? percent(busy.reduce((sum, value) => sum + value, 0) / busy.length) : null, "Mean load of the CPUs in this second"],
     ["CPU pressure", frame.node.pressure === undefined ? null : percent(frame.node.pressure), "Share of the time in which some thread waited for a CPU"],
     ["contention", frame.node.contention?.node ? range(frame.node.contention.node) : null, "Share of the time in which some thread of a Guaranteed or Burstable pod waited for a reason other than its own limit: at least and at most"],
-    ["stolen", frame.node.steal > 0.0005 ? `${(frame.node.steal * 1000).toFixed(0)} ms/s` : null, "Time that the hypervisor gave to others, summed over CPUs"],
+    ["stolen", frame.node.steal > 0.0005 ? percent(frame.node.steal) : null, "Share of the time that the hypervisor gave to others, summed over CPUs"],
     ["containers", `${frame.containers.length}`, "Running containers of pods"],
     ["trace", frame.node.trace.mode, "Scheduler trace: without it, the causes of waits are not known"],
     ["at", isRecording ? dateTime(frame.atMs) : `${clock(frame.atMs)} ${zone()}`, "End of the second that is shown"],

@@ -1,6 +1,6 @@
 // Tables: victims, aggressors, and the matrix of both.
 
-import { NONE, Selection, cores, h, meter, ms, percent, podName, seconds, setText, step, strip } from "./draw.js";
+import { NONE, Selection, cores, h, meter, percent, podName, seconds, setText, step, strip } from "./draw.js";
 import { culpritName, get, keyOf, lost, matches, pairKey, verdicts } from "./data.js";
 
 /** Rows shown before a button offers the rest. */
@@ -12,15 +12,15 @@ const used = (row) => row.limitCores ? (row.usageCores ?? 0) / row.limitCores : 
 /** Columns of the victims: label, unit, explanation, value to sort by. */
 export const COLUMNS = [
   { id: "name", label: "Pod", text: true, help: "Namespace, pod and container. Worst first: slowed pods in the order of the verdicts, then by the time lost to limits, neighbors and the system in the last five seconds." },
-  { id: "minute", label: "Last minute", unit: "order: verdict", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right. Gray none, yellow below 20 %, orange below 50 %, red a whole second or more per second." },
+  { id: "minute", label: "Last minute", unit: "order: verdict", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right. Gray none, yellow below 20 %, orange below 50 %, red above, darkest from 100 %." },
   { id: "use", label: "Used / limit", unit: "cores", help: "CPU used in this second, and the lowest limit that applies to the container or to a cgroup above it. The bar turns orange at 90 % of the limit.", by: used },
   { id: "throttledShare", group: "Throttled", label: "Own", unit: "of the time", help: "Share of the time in which its own CPU limit stopped it. Raising or removing the limit ends this.", by: (row) => row.throttledShare ?? 0 },
-  { id: "throttledAncestor", group: "Throttled", label: "Above", unit: "ms per s", help: "Time stopped by a limit of the pod or of a cgroup above it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
+  { id: "throttledAncestor", group: "Throttled", label: "Above", unit: "of the time", help: "Share of the time in which a limit of the pod or of a cgroup above it stopped it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
   { id: "gc", label: "GC", unit: "share of its CPU", help: "Share of its CPU time that the garbage collector took in the last ten seconds, and cycles per second below. Read from Go 1.20 with --gc=on.", by: (row) => row.gc?.cpuShare ?? 0 },
-  { id: "neighbor", group: "Waited", label: "Others", unit: "ms per s", help: "Its threads were ready to run, but other pods were running on the CPU.", by: (row) => row.neighbor ?? 0 },
-  { id: "self", group: "Waited", label: "Self", unit: "ms per s", help: "Its threads waited while other threads of the same pod were running: more threads than CPUs.", by: (row) => row.self ?? 0 },
-  { id: "system", group: "Waited", label: "System", unit: "ms per s", help: "Its threads waited while processes outside the pods were running: kubelet, runtime, kernel.", by: (row) => row.system ?? 0 },
-  { id: "smt", label: "SMT", unit: "ms per s", help: "It was running while another pod used the core's other thread, which makes both slower.", by: (row) => row.smt ?? 0 },
+  { id: "neighbor", group: "Waited", label: "Others", unit: "of the time", help: "Its threads were ready to run, but other pods were running on the CPU. Summed over threads: it can exceed 100 %.", by: (row) => row.neighbor ?? 0 },
+  { id: "self", group: "Waited", label: "Self", unit: "of the time", help: "Its threads waited while other threads of the same pod were running: more threads than CPUs.", by: (row) => row.self ?? 0 },
+  { id: "system", group: "Waited", label: "System", unit: "of the time", help: "Its threads waited while processes outside the pods were running: kubelet, runtime, kernel.", by: (row) => row.system ?? 0 },
+  { id: "smt", label: "SMT", unit: "of the time", help: "It was running while another pod used the core's other thread, which makes both slower.", by: (row) => row.smt ?? 0 },
   { id: "aggressor", label: "Slowed by", text: true, help: "The verdict about the pod: its cause has at least half of all the time that the pod lost, and the CPUs would have had room without it. Empty for a pod that is not slowed." },
 ];
 
@@ -42,9 +42,6 @@ const classes = (column) => [column.text && "text", column.id === "name" && "nam
 
 /** Label of a column without its neighbors: `Throttled, own`. */
 export const fullLabel = (column) => column.group ? `${column.group}, ${column.label.toLowerCase()}` : column.label;
-
-/** Label of a value on a narrow screen. */
-const shortLabel = (column) => fullLabel(column) + (column.unit === "ms per s" ? ", ms/s" : "");
 
 /** The first verdict without its figures, which change every second. */
 export function headline(frame) {
@@ -69,7 +66,7 @@ class Named {
 
   set(name, wait) {
     setText(this.pod, name ? name.pod || podName(name) : NONE);
-    setText(this.sub, name ? `${ms(wait)} ms per s${name.pod && name.namespace ? ` · ${name.namespace}` : ""}` : "");
+    setText(this.sub, name ? `${percent(wait)} of the time${name.pod && name.namespace ? ` · ${name.namespace}` : ""}` : "");
     this.cell.title = name ? podName(name) : "";
     this.cell.classList.toggle("zero", !name);
   }
@@ -95,7 +92,7 @@ class Victim {
     this.use = h("span", null);
     this.bar = meter();
     this.canvas = h("canvas", { class: "strip" });
-    this.cells = Object.fromEntries(COLUMNS.map((column) => [column.id, h("td", { class: classes(column), "data-label": shortLabel(column) })]));
+    this.cells = Object.fromEntries(COLUMNS.map((column) => [column.id, h("td", { class: classes(column), "data-label": fullLabel(column) })]));
     this.cells.name.append(this.link, this.sub);
     this.cells.use.append(h("span", { class: "use" }, this.use, this.bar.element));
     this.cells.minute.append(this.canvas);
@@ -121,7 +118,7 @@ class Victim {
     setText(this.cells.throttledShare, percent(row.throttledShare));
     level(this.cells.throttledShare, row.throttledShare, 0.25);
     for (const id of ["throttledAncestor", "neighbor", "self", "system", "smt"]) {
-      setText(this.cells[id], ms(row[id]));
+      setText(this.cells[id], percent(row[id]));
       level(this.cells[id], row[id], id === "self" || id === "smt" ? Infinity : 0.2);
       this.cells[id].title = row[id] === undefined ? `not known${trace.reason ? `: ${trace.reason}` : ""}` : "";
     }
@@ -228,11 +225,11 @@ export class Victims {
 
 const AGGRESSORS = [
   { id: "name", label: "Pod", text: true, help: "The pod that was running while others waited." },
-  { id: "harm", label: "Others wait", unit: "ms per s", help: "Time that other pods waited because this one was running, in this second.", by: (pod) => pod.harm },
+  { id: "harm", label: "Others wait", unit: "of the time", help: "Share of the time in which other pods waited because this one was running, summed over threads.", by: (pod) => pod.harm },
   { id: "use", label: "Used", unit: "cores", help: "CPU used by the pod in this second.", by: (pod) => pod.use ?? 0 },
   { id: "victims", label: "Victims", unit: "pods", help: "Pods that waited because of this one in this second.", by: (pod) => pod.victims },
   { id: "worst", label: "Worst victim", text: true, help: "The pod that waited longest because of this one.", by: (pod) => pod.worst.wait },
-  { id: "minute", label: "Last minute", text: true, wide: true, help: "Time that others waited in each of the last 60 seconds.", by: (pod) => pod.minute.reduce((sum, wait) => sum + (wait ?? 0), 0) },
+  { id: "minute", label: "Last minute", text: true, wide: true, help: "Share of the time that others waited in each of the last 60 seconds.", by: (pod) => pod.minute.reduce((sum, wait) => sum + (wait ?? 0), 0) },
 ];
 
 /** Why nothing is known about pairs; empty if it is. */
@@ -291,8 +288,8 @@ export class Aggressors {
 
   #row(frame, pod) {
     const name = link(frame, pod.name) ?? h("bdi", { class: "pod" }, podName(pod.name));
-    const cell = (at, ...content) => h("td", { class: classes(AGGRESSORS[at]), "data-label": shortLabel(AGGRESSORS[at]) }, ...content);
-    const [harm, worst] = [cell(1, ms(pod.harm)), cell(4)];
+    const cell = (at, ...content) => h("td", { class: classes(AGGRESSORS[at]), "data-label": fullLabel(AGGRESSORS[at]) }, ...content);
+    const [harm, worst] = [cell(1, percent(pod.harm)), cell(4)];
     new Named(worst).set(pod.worst.victim, pod.worst.wait);
     level(harm, pod.harm, 0.2);
     return h("tr", { "data-key": pairKey(pod.name), onclick: (event) => { if (!event.target.closest("a") && name.href) name.click(); } }, cell(0, name, h("bdi", { class: "sub" }, pod.containers.length ? pod.name.namespace : "")), harm, cell(2, cores(pod.use)), cell(3, String(pod.victims)), worst, cell(5, h("canvas", { class: "strip" })));

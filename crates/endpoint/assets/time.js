@@ -1,6 +1,6 @@
 // The time: a chart of the node with the window that all views show, and how it is chosen.
 
-import { chart, clock, cores, dateTime, h, ms, setText, setZone, ticks, zone } from "./draw.js";
+import { chart, clock, cores, dateTime, h, percent, setText, setZone, ticks, zone } from "./draw.js";
 import { get, lost } from "./data.js";
 
 /** Lengths of the chart, seconds. */
@@ -152,11 +152,11 @@ export class TimeBar {
     this.text.classList.toggle("warn", Boolean(window));
     if (this.#drag?.isMoving || !this.end) return;
     const begin = this.end - 1000 * this.range;
-    const { root, label } = chart([{ name: "lost", values: this.points.lost }], 0.05, (value) => `${ms(value)} ms`, { atMs: this.points.atMs, begin, end: this.end });
+    const { root, label } = chart([{ name: "lost", values: this.points.lost }], 0.05, percent, { atMs: this.points.atMs, begin, end: this.end });
     root.setAttribute("aria-label", this.#summary());
     this.cursor = h("i", { class: "cursor", hidden: true });
     this.frame = h("i", { class: "frame", hidden: true });
-    this.plot.replaceChildren(root, this.frame, this.cursor, ticks(begin, this.end, label.textContent.replace("scale", "time lost each second,")));
+    this.plot.replaceChildren(root, this.frame, this.cursor, ticks(begin, this.end, label.textContent.replace("scale", "time lost,")));
     if (window) this.#place(window.until - 1000 * window.seconds, window.until);
     this.#showCursor();
   }
@@ -166,7 +166,7 @@ export class TimeBar {
     const { atMs, lost: values } = this.points;
     if (!values.length) return "Time lost by all containers: no data";
     const most = values.indexOf(Math.max(...values));
-    return `Time lost by all containers from ${dateTime(atMs[0])} to ${clock(atMs.at(-1))}: at most ${ms(values[most])} ms each second, at ${clock(atMs[most])}`;
+    return `Time lost by all containers from ${dateTime(atMs[0])} to ${clock(atMs.at(-1))}: at most ${percent(values[most])}, at ${clock(atMs[most])}`;
   }
 
   #place(begin, end) {
@@ -232,6 +232,6 @@ export class TimeBar {
     const at = atMs.findIndex((one) => one >= time);
     const near = at < 0 ? atMs.length - 1 : at;
     const isKnown = Math.abs(atMs[near] - time) <= Math.max(15_000, (2000 * this.range) / POINTS);
-    setText(this.reading, isKnown ? `${dateTime(atMs[near])}: ${ms(values[near])} ms lost each second, ${cores(usageCores[near])} cores used` : `${dateTime(time)}: no data`);
+    setText(this.reading, isKnown ? `${dateTime(atMs[near])}: ${percent(values[near])} of the time lost, ${cores(usageCores[near])} cores used` : `${dateTime(time)}: no data`);
   }
 }

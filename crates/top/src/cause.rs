@@ -97,19 +97,19 @@ fn measured(row: &ContainerFrame) -> String {
     // Recordings keep about four digits.
     let limit = row.limit_cores.map(|limit| (limit * 1000.0).round() / 1000.0);
     let limit = limit.map_or(String::new(), |limit| format!(" of {limit} cores"));
-    let time = text::time(Some(time));
+    let time = text::percent(Some(time));
     match cause {
         Cause::Own => {
             let share = text::percent(row.rates.throttled_share);
             format!("throttled {share} of the time by its own limit{limit}")
         }
         Cause::Ancestor => {
-            format!("throttled {time} each second by a limit{limit} above the container")
+            format!("throttled {time} of the time by a limit{limit} above the container")
         }
-        Cause::Neighbor => format!("waited {time} each second for other pods"),
-        Cause::System => format!("waited {time} each second for services of the host"),
-        Cause::Contention => format!("waited at least {time} each second for other threads"),
-        Cause::Threads => format!("waited {time} each second for its own threads"),
+        Cause::Neighbor => format!("waited {time} of the time for other pods"),
+        Cause::System => format!("waited {time} of the time for services of the host"),
+        Cause::Contention => format!("waited at least {time} of the time for other threads"),
+        Cause::Threads => format!("waited {time} of the time for its own threads"),
     }
 }
 

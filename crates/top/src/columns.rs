@@ -122,7 +122,7 @@ impl Column {
             Self::Aggressor => 13,
             Self::Minute => 11,
             Self::Smt => 5,
-            // Room for `>=749ms`.
+            // Room for `>=1200%`.
             Self::Contention => 7,
             _ => self.title().len().max(5),
         }
@@ -176,8 +176,8 @@ impl Column {
             Self::Collector => (text::percent(row.gc.and_then(|gc| gc.cpu_share)), Style::new()),
             Self::Neighbor => waited(rates.neighbor, look),
             Self::System => waited(rates.system, look),
-            Self::Same => (text::time(rates.own), Style::new()),
-            Self::Smt => (text::time(rates.smt), Style::new()),
+            Self::Same => (text::percent(rates.own), Style::new()),
+            Self::Smt => (text::percent(rates.smt), Style::new()),
             Self::Contention => {
                 let (text, style) = waited(rates.contention, look);
                 (if rates.contention.is_some() { format!(">={text}") } else { text }, style)
@@ -199,7 +199,7 @@ fn own_style(rates: &Rates, look: Look) -> Style {
 }
 
 fn waited(time: Option<f64>, look: Look) -> (String, Style) {
-    (text::time(time), look.heat(time.unwrap_or(0.0)))
+    (text::percent(time), look.heat(time.unwrap_or(0.0)))
 }
 
 /// Widths of the longest texts of two columns.

@@ -164,9 +164,8 @@ fn a_window_is_dragged_and_lists_aggressors_matrix_and_pods_follow_it() {
     let browser = Browser::borrow();
     open_recorded(&server, &browser, "");
     browser.mouse("mouseMoved", ".plot", 0.5);
-    browser.wait_for(
-        "document.querySelector('.time').textContent.includes('750 ms lost each second')",
-    );
+    browser
+        .wait_for("document.querySelector('.time').textContent.includes('75 % of the time lost')");
     screenshot(&browser, "time");
     // The chart ends at 22:13:30.
     drag(&browser, 0.25, 0.5);
@@ -178,7 +177,7 @@ fn a_window_is_dragged_and_lists_aggressors_matrix_and_pods_follow_it() {
     browser.wait_for(&format!("{SHOWN}.startsWith('2023-11-14 21:28:')"));
     browser.wait_for("document.querySelector('.minute').textContent == 'In the window'");
     browser.wait_for(
-        "document.querySelector('[data-label^=\"Waited, others\"]').textContent == '500'",
+        "document.querySelector('[data-label^=\"Waited, others\"]').textContent == '50 %'",
     );
     screenshot(&browser, "window");
     browser.press("a");

@@ -104,7 +104,7 @@ fn strips(app: &App, row: &ContainerFrame, width: usize) -> Vec<Line<'static>> {
     add(&limit, Measure::UsageCores, used_full, text::cores);
     add("throttled, own", Measure::ThrottledShare, 1.0, text::percent);
     for &(label, measure) in waits {
-        add(label, measure, full, text::time);
+        add(label, measure, full, text::percent);
     }
     lines
 }

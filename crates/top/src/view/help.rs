@@ -22,15 +22,15 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "OWN, ABOVE",
-        "throttled: share of the time by its own limit; time each second by a limit above the container, summed over CPUs",
+        "throttled, of the time: by its own limit; by a limit above the container, summed over CPUs",
     ),
-    ("OTHERS", "waited for other pods: time of its threads each second, summed"),
-    ("SYSTEM", "waited for the host's services and the kernel"),
-    ("SELF", "waited for the pod's own threads; not lost"),
-    ("SMT", "time each second on a CPU while another pod ran on the core's other thread"),
+    ("OTHERS", "waited for other pods, of the time, summed over threads: can exceed 100%"),
+    ("SYSTEM", "the same for the host's services and the kernel"),
+    ("SELF", "the same for the pod's own threads; not lost"),
+    ("SMT", "of the time, on a CPU while another pod ran on the core's other thread"),
     (
         "WAITED",
-        "without the trace: the least time each second that its threads waited for any other thread",
+        "without the trace: at least this share of the time it waited for any other thread, summed over threads",
     ),
     (
         "SLOWED BY",

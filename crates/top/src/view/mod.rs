@@ -100,7 +100,7 @@ impl App {
                 let why = trace.reason.trim_start_matches("off: ");
                 let why = if why.is_empty() { "it has not started yet" } else { why };
                 let text = format!(
-                    "trace {mode}: {}. WAITED is the least time that threads waited for others.",
+                    "trace {mode}: {}. WAITED is at least the time that it waited.",
                     text::clean(why)
                 );
                 (text, look.warm())
@@ -157,10 +157,10 @@ impl App {
     fn harm_sentence(&self, width: usize) -> Option<String> {
         let rows = self.aggressors();
         let row = rows.get(self.selection().0)?;
-        let (name, now) = (cause::pod(&row.aggressor), text::time(Some(row.now)));
+        let (name, now) = (cause::pod(&row.aggressor), text::percent(Some(row.now)));
         let worst = row.worst.as_ref().map(cause::pod).unwrap_or_default();
         let most = if worst.is_empty() { "" } else { ", most " };
-        let harm = format!(": {} pods wait for it, {now} each second{most}", row.victims);
+        let harm = format!(": {} pods wait for it, {now} of the time{most}", row.victims);
         let room = width.saturating_sub(harm.chars().count());
         let [name, worst] = text::shorten([&name, &worst], room, self.look);
         Some(format!("{name}{harm}{worst}"))

@@ -248,7 +248,7 @@ fn harm_line(app: &App, row: &Harm, [name, worst]: [String; 2], strip: usize) ->
         Span::raw(" "),
         Span::raw("  "),
         Span::styled(name, heat),
-        Span::styled(format!(" {:>now$}", text::time(Some(row.now))), heat),
+        Span::styled(format!(" {:>now$}", text::percent(Some(row.now))), heat),
         Span::raw(format!(" {:>seconds$}", text::time(Some(row.seconds)))),
         Span::raw(format!(" {:>victims$} ", row.victims)),
         Span::raw(worst),
