@@ -250,7 +250,7 @@ fn a_pod_without_a_cpu_limit_says_so() {
         }",
     );
     browser.run("location.hash = 'pod/uid-1'");
-    browser.wait_for("document.querySelector('.chart')");
+    browser.wait_for("document.querySelector('main .chart')");
     let cards = browser.run("return [...document.querySelectorAll('.card')].slice(0, 2).map((card) => card.textContent)");
     assert!(cards[0].as_str().unwrap().contains("no CPU limit"), "{cards}");
     assert!(cards[1].as_str().unwrap().ends_with("No CPU limit."), "{cards}");
