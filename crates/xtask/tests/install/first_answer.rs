@@ -21,13 +21,14 @@ const BUSY: &str = "while true; do true; done";
 const PODS: [(&str, &str, &str); 2] =
     [(VICTIM, WORK, "{requests: {cpu: 20m}}"), (CULPRIT, BUSY, "{requests: {cpu: 500m}}")];
 const PORT: u16 = 9753;
-/// Maximum time for helm, of which the pod of an emulated node needs most.
-const HELM_TIMEOUT: &str = "--timeout=15m";
+/// Maximum time for helm, and for the rollout on an emulated node.
+const TIMEOUT_FLAG: &str = "--timeout=15m";
 /// Maximum time from the open page to the name.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Three steps after the namespace: `helm install`, `port-forward`, the page. Two pods share a CPU
-/// before, as in an incident that goes on.
+/// Four steps after the namespace: `helm install`, `rollout status` (with a single node, `--wait` of
+/// helm waits for no pod), `port-forward`, the page. Two pods share a CPU before, as in an incident
+/// that goes on.
 pub(super) fn the_page_names_the_culprit(cluster: &Cluster) -> Result<String, ClusterError> {
     if cluster.helm(&["list", "--short", "--namespace", NAMESPACE])?.contains("cpuwarden") {
         agent::uninstall(cluster)?;
@@ -35,8 +36,11 @@ pub(super) fn the_page_names_the_culprit(cluster: &Cluster) -> Result<String, Cl
     stage(cluster)?;
     agent::make_namespace(cluster)?;
     let start = Instant::now();
-    agent::helm_install(cluster, HELM_TIMEOUT)?;
+    agent::helm_install(cluster, TIMEOUT_FLAG)?;
     let installed = start.elapsed();
+    let rollout = ["rollout", "status", "daemonset/cpuwarden", "--namespace", NAMESPACE];
+    cluster.kubectl(&[&rollout[..], &[TIMEOUT_FLAG]].concat())?;
+    let ready = start.elapsed();
     let _forwarded = Forwarded::start(cluster)?;
     let page = get("/")?;
     ensure(page.contains("data-view=\"pods\""), || format!("no page: {page}"))?;
@@ -57,10 +61,11 @@ pub(super) fn the_page_names_the_culprit(cluster: &Cluster) -> Result<String, Cl
     }
     let seconds = |time: Duration| time.as_secs();
     Ok(format!(
-        "3 steps and {} s from helm install to the culprit's name on the page (helm {} s, page open \
-         after {} s), trace {}: {}",
+        "4 steps and {} s from helm install to the culprit's name on the page (helm {} s, Ready \
+         after {} s, page open after {} s), trace {}: {}",
         seconds(answered),
         seconds(installed),
+        seconds(ready),
         seconds(opened),
         frame["node"]["trace"]["mode"].as_str().unwrap_or_default(),
         answer.unwrap_or_default()
