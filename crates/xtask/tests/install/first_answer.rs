@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::agent::{self, NAMESPACE};
 use xtask::cluster::{Cluster, ClusterError, ensure, pods, wait_until};
+use xtask::process;
 
 const VICTIM: &str = "cart";
 const CULPRIT: &str = "encode";
@@ -42,12 +43,16 @@ pub(super) fn the_page_names_the_culprit(cluster: &Cluster) -> Result<String, Cl
     cluster.kubectl(&[&rollout[..], &[TIMEOUT_FLAG]].concat())?;
     let ready = start.elapsed();
     let _forwarded = Forwarded::start(cluster)?;
-    let page = get("/")?;
-    ensure(page.contains("data-view=\"pods\""), || format!("no page: {page}"))?;
+    let mut page = String::new();
+    wait_until("page", TIMEOUT, || {
+        page = get("/").unwrap_or_else(|error| process::error_chain(&error));
+        Ok(page.contains("data-view=\"pods\""))
+    })
+    .map_err(|error| ClusterError::Unexpected(format!("{error}: {page}")))?;
     let opened = start.elapsed();
     let mut frame = Value::Null;
     let named = wait_until("name of the culprit on the page", TIMEOUT, || {
-        frame = serde_json::from_str(&get("/api/v1/frame")?).unwrap_or_default();
+        frame = serde_json::from_str(&get("/api/v1/frame").unwrap_or_default()).unwrap_or_default();
         Ok(answer(&frame).is_some())
     });
     let answer = named.map(|_| answer(&frame)).map_err(|error| {
@@ -139,13 +144,21 @@ fn get(path: &str) -> Result<String, ClusterError> {
     let failed = |error| ClusterError::io(&address)(error);
     let mut stream = TcpStream::connect(("127.0.0.1", PORT)).map_err(failed)?;
     stream.set_read_timeout(Some(Duration::from_secs(60))).map_err(failed)?;
-    // Of HTTP/1.0: an answer without chunks.
-    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost:{PORT}\r\n\r\n");
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost:{PORT}\r\nAccept: text/html, */*\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(failed)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(failed)?;
-    // Before the first second is measured, an error that is no frame.
-    Ok(answer.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned()))
+    // Not to the end: kubectl may reset the connection there.
+    let mut reader = BufReader::new(stream);
+    let (mut line, mut length) = (String::new(), 0);
+    while reader.read_line(&mut line).map_err(failed)? > 0 && !line.trim_end().is_empty() {
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).map_err(failed)?;
+    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 #[cfg(test)]
