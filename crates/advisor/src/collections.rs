@@ -138,11 +138,17 @@ struct Counters {
     cycles: u64,
     cpu_ns: Option<u64>,
     pause_ns: Option<u64>,
+    safepoint_ns: Option<u64>,
 }
 
 impl Counters {
     fn of(reading: &GcReading) -> Self {
-        Self { cycles: reading.cycles, cpu_ns: reading.cpu_ns, pause_ns: reading.pause_ns }
+        Self {
+            cycles: reading.cycles,
+            cpu_ns: reading.cpu_ns,
+            pause_ns: reading.pause_ns,
+            safepoint_ns: reading.safepoint_ns,
+        }
     }
 
     fn plus(self, other: Self) -> Self {
@@ -154,6 +160,7 @@ impl Counters {
             cycles: self.cycles.saturating_add(other.cycles),
             cpu_ns: sum(self.cpu_ns, other.cpu_ns),
             pause_ns: sum(self.pause_ns, other.pause_ns),
+            safepoint_ns: sum(self.safepoint_ns, other.safepoint_ns),
         }
     }
 
@@ -163,6 +170,12 @@ impl Counters {
         self.cycles >= before.cycles
             && grows(self.cpu_ns, before.cpu_ns)
             && grows(self.pause_ns, before.pause_ns)
+            && grows(self.safepoint_ns, before.safepoint_ns)
+    }
+
+    /// Time in which the program was stopped, nanoseconds.
+    fn stopped_ns(self) -> Option<u64> {
+        self.safepoint_ns.or(self.pause_ns)
     }
 }
 
@@ -195,7 +208,11 @@ impl ProgramCollections {
             return false;
         }
         let cpu_share = reading.share_since(&self.latest);
-        self.recent = Some(GcInterval { number, seconds, cycles, cpu_share });
+        let stopped_ns = now.stopped_ns().zip(latest.stopped_ns());
+        let stopped_share = stopped_ns.map(|(now, then)| {
+            (now.saturating_sub(then) as f64 / 1e9 / seconds).min(1.0)
+        });
+        self.recent = Some(GcInterval { number, seconds, cycles, cpu_share, stopped_share });
         (self.latest, self.read_at, self.is_suspect) = (reading, at, false);
         true
     }
@@ -206,6 +223,7 @@ impl ProgramCollections {
             cycles: total.cycles,
             cpu_ns: total.cpu_ns,
             pause_ns: total.pause_ns,
+            safepoint_ns: total.safepoint_ns,
             live_bytes: self.latest.live_bytes,
             goal_bytes: self.latest.goal_bytes,
             limit_bytes: self.latest.limit_bytes,

@@ -232,7 +232,7 @@ pub struct ContainerFrame {
 }
 
 /// Garbage collection of a container's program in the latest ten seconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GarbageCollection {
     /// Share of the program's CPU time that the collector took, 0 to 1; `None` if the runtime does
@@ -242,6 +242,13 @@ pub struct GarbageCollection {
     /// Completed cycles per second; `None` before the second reading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<f64>,
+    /// Share of the time in which the program was stopped, 0 to 1: at safepoints of a JVM, for
+    /// whatever reason, or by the collector of a Go program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_share: Option<f64>,
+    /// Names of a JVM's collectors, such as `G1 young collection pauses`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub collectors: Vec<String>,
     /// Live heap after the latest cycle, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_bytes: Option<u64>,

@@ -213,8 +213,10 @@ function collections(pod) {
     const share = gc.cpuShare === undefined ? "" : `${percent(gc.cpuShare)} of its CPU time, `;
     const cycles = gc.cycles === undefined ? "" : `${gc.cycles.toFixed(gc.cycles < 1 ? 2 : 1)} cycles per s; `;
     const sizes = [["live", gc.liveBytes], ["goal", gc.goalBytes], ["limit", gc.limitBytes]].filter(([, bytes]) => bytes !== undefined);
+    const stopped = gc.stoppedShare === undefined ? "" : `stopped ${percent(gc.stoppedShare)} of the time; `;
+    const collectors = gc.collectors?.length ? `; ${gc.collectors.join(", ")}` : "";
     const gogc = gc.gogc === undefined ? "" : `; GOGC ${gc.gogc < 0 ? "off" : gc.gogc}`;
-    return [container, `${share}${cycles}heap ${sizes.map(([name, bytes]) => `${name} ${mebibytes(bytes)}`).join(", ")}${gogc}`];
+    return [container, `${share}${cycles}${stopped}heap ${sizes.map(([name, bytes]) => `${name} ${mebibytes(bytes)}`).join(", ")}${gogc}${collectors}`];
   });
   if (!rows.length) return null;
   return h("div", { class: "panel card" }, h("h2", null, "Garbage collection"), h("p", null, "in the last ten seconds, by the runtime's own clock"),

@@ -56,6 +56,8 @@ pub struct GcReading {
     pub cpu_ns: Option<u64>,
     /// Time in which the program was stopped for the collector, nanoseconds.
     pub pause_ns: Option<u64>,
+    /// Time in which a JVM stood at safepoints, for its collectors or anything else, nanoseconds.
+    pub safepoint_ns: Option<u64>,
     /// Live heap after the latest cycle, bytes.
     pub live_bytes: Option<u64>,
     /// Heap size at which the next cycle is to be complete, bytes.
@@ -159,6 +161,7 @@ fn go(process: &Process, at: &Addresses, layout: &Layout) -> Result<GcReading, G
         cycles: counters.cycles.into(),
         cpu_ns: counters.times.map(|times| times.collector_ns),
         pause_ns: Some(counters.pause_ns),
+        safepoint_ns: None,
         // Before the first cycle nothing is known to be live.
         live_bytes: (counters.cycles > 0).then_some(controller.live_bytes),
         goal_bytes: controller.goal_bytes(layout),
@@ -235,6 +238,7 @@ fn jvm(process: &Process) -> Result<GcReading, GcUnread> {
         cycles: found.cycles,
         cpu_ns: found.cpu_ns,
         pause_ns: Some(found.pause_ns),
+        safepoint_ns: found.safepoint_ns,
         live_bytes: found.used_bytes,
         goal_bytes: found.capacity_bytes,
         limit_bytes: found.max_bytes,

@@ -17,6 +17,9 @@ pub struct ContainerGc {
     pub cpu_ns: Option<u64>,
     /// Time in which the program was stopped for the collector, nanoseconds.
     pub pause_ns: Option<u64>,
+    /// Time in which a JVM stood at safepoints, for its collectors or anything else, nanoseconds;
+    /// `None` of another runtime.
+    pub safepoint_ns: Option<u64>,
     /// Live heap after the latest cycle, bytes.
     pub live_bytes: Option<u64>,
     /// Heap size at which the next cycle is to be complete, bytes.
@@ -53,6 +56,9 @@ pub struct GcInterval {
     /// Share of the program's CPU time that the collector took, 0 to 1, by the runtime's own clock
     /// up to its latest cycle; `None` if the runtime does not report it.
     pub cpu_share: Option<f64>,
+    /// Share of the time in which the program was stopped, 0 to 1: at safepoints of a JVM, by the
+    /// collector of another runtime; `None` if the runtime does not report it.
+    pub stopped_share: Option<f64>,
 }
 
 /// Reason why a container's garbage collection is not read.

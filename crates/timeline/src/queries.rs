@@ -216,6 +216,8 @@ fn collections(gc: &ContainerGc) -> GarbageCollection {
     GarbageCollection {
         cpu_share: gc.recent.and_then(|recent| recent.cpu_share),
         cycles,
+        stopped_share: gc.recent.and_then(|recent| recent.stopped_share),
+        collectors: gc.settings.collectors.clone(),
         live_bytes: gc.live_bytes,
         goal_bytes: gc.goal_bytes,
         limit_bytes: gc.limit_bytes,

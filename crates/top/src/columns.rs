@@ -153,7 +153,7 @@ impl Column {
             Self::Limit => row.limit_cores,
             Self::Own => rates.throttled_share,
             Self::Above => rates.throttled_ancestor,
-            Self::Collector => row.gc.and_then(|gc| gc.cpu_share),
+            Self::Collector => collector_share(row),
             Self::Neighbor => rates.neighbor,
             Self::System => rates.system,
             Self::Same => rates.own,
@@ -173,7 +173,7 @@ impl Column {
             Self::Limit => (text::cores(row.limit_cores), Style::new()),
             Self::Own => (text::percent(rates.throttled_share), own_style(rates, look)),
             Self::Above => waited(rates.throttled_ancestor, look),
-            Self::Collector => (text::percent(row.gc.and_then(|gc| gc.cpu_share)), Style::new()),
+            Self::Collector => (text::percent(collector_share(row)), Style::new()),
             Self::Neighbor => waited(rates.neighbor, look),
             Self::System => waited(rates.system, look),
             Self::Same => (text::percent(rates.own), Style::new()),
@@ -187,6 +187,11 @@ impl Column {
             }
         }
     }
+}
+
+/// Share of the program's CPU time that its garbage collector took.
+fn collector_share(row: &ContainerFrame) -> Option<f64> {
+    row.gc.as_ref()?.cpu_share
 }
 
 fn used_style(row: &ContainerFrame, look: Look) -> Style {

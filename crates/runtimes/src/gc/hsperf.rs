@@ -43,6 +43,8 @@ pub(crate) struct Collections {
     pub(crate) cycles: u64,
     /// Time in which the collectors stopped the program, nanoseconds.
     pub(crate) pause_ns: u64,
+    /// Time in which the program stood at safepoints, for its collectors or anything else, nanoseconds.
+    pub(crate) safepoint_ns: Option<u64>,
     /// CPU time of the collector's threads, nanoseconds; JDK 22 and newer report it.
     pub(crate) cpu_ns: Option<u64>,
     /// Used bytes of all spaces, as of the latest cycle or safepoint.
@@ -132,6 +134,7 @@ impl PerfData {
         if found.collectors.is_empty() {
             return None;
         }
+        found.safepoint_ns = self.number("sun.rt.safepointTime").and_then(ns);
         // Collectors that do not count it, such as ZGC, leave it at 0.
         found.cpu_ns = self
             .number("sun.threads.total_gc_cpu_time")
@@ -149,9 +152,13 @@ impl PerfData {
     }
 }
 
+/// Names of the numbers that are not of one collector or generation.
+const GLOBAL: [&str; 3] =
+    ["sun.os.hrt.frequency", "sun.rt.safepointTime", "sun.threads.total_gc_cpu_time"];
+
 fn is_wanted(name: &str) -> bool {
     ["sun.gc.collector.", "sun.gc.generation."].iter().any(|prefix| name.starts_with(prefix))
-        || ["sun.os.hrt.frequency", "sun.threads.total_gc_cpu_time"].contains(&name)
+        || GLOBAL.contains(&name)
 }
 
 /// Whether a number is of the heap: `sun.gc.generation.0.space.1.used`, or
