@@ -8,6 +8,7 @@
 use api::Language;
 
 use crate::facts::Facts;
+use crate::grid::LIMITS_CORES;
 use crate::memory::{HEAP_SHARE, MAX_HEAP_SHARE};
 use crate::patch;
 use crate::rules::{Answer, Change, Figures};
@@ -88,6 +89,8 @@ const NEAR_LIMIT: f64 = 0.85;
 const LIMIT_SHARE: f64 = 0.97;
 /// Largest advised GOGC.
 const MAX_GOGC: f64 = 800.0;
+/// Error of a computed limit, cores.
+const ROUNDING_CORES: f64 = 1e-6;
 
 impl CollectionHistory {
     /// Adds an interval.
@@ -183,15 +186,18 @@ impl LargerHeap {
         if let Some(cores) = gc.and_then(|gc| gc.cores) {
             figures.push(("expectedCoresSaved", cores * (1.0 - self.factor)));
         }
-        if let Some(limit) = facts.cpu.limit
-            && let Some((used, cores)) = facts.cpu.request_cores.zip(gc.and_then(|gc| gc.cores))
-            && used > 0.0
-        {
-            // The replay advises a limit for all work, and this is the part that would be gone.
-            let left = 1.0 - (cores * (1.0 - self.factor) / used).min(0.9);
-            figures.push(("limitCoresWithLargerHeap", limit.cores * left));
-        }
+        figures.extend(self.limit_cores(facts).map(|cores| ("limitCoresWithLargerHeap", cores)));
         figures
+    }
+
+    /// CPU limit for the work that is left, cores. The replay models work as a fluid, so without a
+    /// share of the work the limit is lower by the same share. Rounded up to a candidate of the
+    /// replay, so that it does not change with each reading.
+    fn limit_cores(self, facts: &Facts) -> Option<f64> {
+        let (limit, share) = (facts.cpu.limit?.cores, facts.gc.as_ref()?.cpu_share?);
+        let left = limit * (1.0 - share * (1.0 - self.factor));
+        let candidate = LIMITS_CORES.into_iter().find(|&cores| cores >= left - ROUNDING_CORES);
+        Some(candidate.unwrap_or(left).min(limit))
     }
 
     fn patch(self, facts: &Facts) -> Change {
@@ -230,6 +236,15 @@ fn larger(facts: &Facts, figures: &mut Figures) -> Change {
     };
     figures.extend(heap.figures(facts));
     heap.patch(facts)
+}
+
+/// The CPU limit that the replay advises for the work that a larger heap leaves, cores; `None` unless
+/// a finding contains the patch of the heap.
+pub(crate) fn limit_with_larger_heap(facts: &Facts) -> Option<f64> {
+    let findings: [fn(&Facts) -> Answer; 3] = [costly, in_throttled_time, too_often];
+    let mut changes = findings.iter().filter_map(|finding| Some(finding(facts)?.1));
+    let is_advised = changes.any(|change| matches!(change, Change::Patch(_)));
+    LargerHeap::of(facts).filter(|_| is_advised)?.limit_cores(facts)
 }
 
 /// The collector takes more than a tenth of the CPU while half of the memory is free.

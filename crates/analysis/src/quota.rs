@@ -2,6 +2,7 @@
 
 use api::{Language, OBJECTIVE};
 
+use crate::collections::limit_with_larger_heap;
 use crate::facts::Facts;
 use crate::patch;
 use crate::request;
@@ -17,6 +18,7 @@ pub(crate) fn throttled_by_own_quota(facts: &Facts) -> Answer {
     let limit = facts.own_limit_cores?;
     let mut figures = vec![("throttledShare", share), ("limitCores", limit)];
     figures.extend(advised_limit(facts, limit).map(|advised| ("recommendedLimitCores", advised)));
+    figures.extend(with_todays_heap(facts).map(|cores| ("limitCoresWithTodaysHeap", cores)));
     Some((figures, raised_limit(facts, limit)))
 }
 
@@ -36,12 +38,20 @@ pub(crate) fn limit_too_tight_for_bursts(facts: &Facts) -> Answer {
     Some((figures, raised_limit(facts, limit)))
 }
 
-/// The advised limit, if it is above the current one, and more CPUs can be the remedy.
+/// The limit that the replay advises for all work, if a larger heap removes part of it.
+fn with_todays_heap(facts: &Facts) -> Option<f64> {
+    let limit = facts.cpu.limit?.cores;
+    limit_with_larger_heap(facts).filter(|&with| with < limit).map(|_| limit)
+}
+
+/// The advised limit, if it is above the current one, and more CPUs can be the remedy. Does not
+/// include the work that an advised larger heap removes.
 fn advised_limit(facts: &Facts, in_force: f64) -> Option<f64> {
     if has_exclusive_cpus(facts) {
         return None;
     }
-    let advised = request::whole_if_whole(facts, facts.cpu.limit?.cores);
+    let cores = limit_with_larger_heap(facts).unwrap_or(facts.cpu.limit?.cores);
+    let advised = request::whole_if_whole(facts, cores);
     Some(at_most_node(facts, advised)).filter(|&advised| advised > in_force)
 }
 
@@ -70,6 +80,9 @@ fn raised_limit(facts: &Facts, in_force: f64) -> Change {
     }
     match advised_limit(facts, in_force) {
         Some(advised) => container_limit(facts, advised),
+        None if with_todays_heap(facts).is_some_and(|cores| cores > in_force) => Change::none(
+            "the limit is enough for the work that a larger heap leaves: set the heap's variables first",
+        ),
         None => Change::none("no higher limit is recommended yet"),
     }
 }

@@ -313,5 +313,7 @@ fn collections_of_each_collector_are_read() {
         assert_eq!(found.max_bytes, Some(HEAP), "{file}");
         assert!(found.capacity_bytes.is_some_and(|bytes| bytes <= HEAP), "{file}");
         assert!(found.used_bytes.is_some_and(|bytes| bytes > 1 << 20), "{file}");
+        // Pauses are stops at safepoints.
+        assert!(found.safepoint_ns.is_some_and(|stopped| stopped >= found.pause_ns), "{file}");
     }
 }

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use analysis::{
-    CollectionHistory, CollectionWindow, Collections, Facts, Place, PodQuota, Spec, Steady,
-    findings, memory_advice,
+    CollectionHistory, CollectionWindow, Collections, Facts, History, Place, PodQuota,
+    READ_EVERY_NS, READINGS, Spec, Steady, UsageTrace, findings, memory_advice,
 };
 use api::{
     CauseKind, CpuAdvice, Culprit, FindingKind, Gogc, Injected, InjectionStatus, Language,
-    LimitAdvice, Runtime, Severity, SlowedReason, Verdict, VictimClass, merged,
+    LimitAdvice, OBJECTIVE, Runtime, Severity, SlowedReason, Verdict, VictimClass, merged,
 };
 use snapshot::Limit;
+
+use crate::support::{MS, window};
 
 const GIB: u64 = 1 << 30;
 
@@ -584,6 +586,60 @@ fn a_larger_heap_is_advised_with_what_it_saves() {
     let env = costly.patch.as_ref().unwrap().pointer("/spec/template/spec/containers/0/env");
     let names = env.unwrap().as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), ["GOMEMLIMIT", "GOGC"]);
+}
+
+/// Ten minutes of steady work that needs this many cores, without throttling.
+fn steady_cpu(used_ms: u64) -> CpuAdvice {
+    let readings = (0..READINGS as u64).map(|at| (at * READ_EVERY_NS, at * used_ms * MS / 50));
+    let mut history = History::default();
+    history.learn(UsageTrace::from_readings(&readings.collect::<Vec<_>>()).unwrap());
+    (0..600).for_each(|_| history.push(&window(used_ms, Some(10)), Some(4.0)));
+    analysis::cpu_advice(&history, OBJECTIVE, 300)
+}
+
+/// The larger heap leaves an eighth of the cycles. At 40 % of the CPU time they are 35 % of the work.
+fn throttled_by_collections(used_ms: u64, limit: f64) -> Facts {
+    let gc = Collections { cpu_share: Some(0.4), cores: Some(0.4), ..collections() };
+    let mut facts = Facts {
+        gc: Some(gc),
+        throttled_share: Some(0.3),
+        cpu: steady_cpu(used_ms),
+        ..sound()
+    };
+    set_limit(&mut facts, limit);
+    facts
+}
+
+#[test]
+fn the_advised_limit_leaves_out_the_work_that_a_larger_heap_removes() {
+    for (used_ms, left_ms) in [(700, 455), (1400, 910), (2900, 1885)] {
+        let facts = throttled_by_collections(used_ms, 0.25);
+        let found = findings(&facts);
+        let of = |kind| found.iter().find(|finding| finding.kind == kind).unwrap();
+        let throttled = of(FindingKind::ThrottledByOwnQuota);
+        let figure = |name: &str| throttled.evidence[name];
+        let (with, today) = (figure("recommendedLimitCores"), figure("limitCoresWithTodaysHeap"));
+        let replayed = |used_ms| steady_cpu(used_ms).limit.unwrap().cores;
+        assert_eq!((with, today), (replayed(left_ms), replayed(used_ms)), "{used_ms} ms");
+        assert_eq!(of(FindingKind::GcCostly).evidence["limitCoresWithLargerHeap"], with);
+        let limit = throttled.patch.as_ref().unwrap();
+        let limit = limit.pointer("/spec/template/spec/containers/0/resources/limits/cpu");
+        assert!(limit.is_some(), "{throttled:?}");
+        // Without the advice about the heap all work counts.
+        let found = findings(&Facts { gc: None, ..facts });
+        assert_eq!(found[0].evidence["recommendedLimitCores"], today);
+        assert!(!found[0].evidence.contains_key("limitCoresWithTodaysHeap"));
+    }
+}
+
+#[test]
+fn a_limit_that_is_enough_with_a_larger_heap_is_not_raised() {
+    let found = findings(&throttled_by_collections(1400, 1.0));
+    let of = |kind| found.iter().find(|finding| finding.kind == kind).unwrap();
+    let throttled = of(FindingKind::ThrottledByOwnQuota);
+    assert!(throttled.patch.is_none() && of(FindingKind::GcCostly).patch.is_some());
+    assert!(throttled.no_patch.as_ref().unwrap().contains("larger heap"), "{throttled:?}");
+    assert!(!throttled.evidence.contains_key("recommendedLimitCores"));
 }
 
 #[test]
