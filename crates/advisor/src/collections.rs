@@ -30,14 +30,14 @@ pub fn read_collections(
     stopped: &Receiver<()>,
     mut round: impl FnMut(),
 ) {
-    let mut node = NodeCollections::default();
+    let mut node = GcCollector::default();
     loop {
         let began = Instant::now();
         let snapshot = published.latest();
         // Before its first tick the sampler knows no container.
         let is_empty = snapshot.sequence == 0;
         if !is_empty {
-            node.read(&snapshot, reader);
+            node.read(&snapshot, reader, began);
             slot.publish(node.published());
         }
         round();
@@ -49,9 +49,9 @@ pub fn read_collections(
     }
 }
 
-/// State of all containers.
+/// Garbage collection of all containers of a node, over the rounds of readings.
 #[derive(Debug, Default)]
-struct NodeCollections {
+pub struct GcCollector {
     /// By the labels of the container's series.
     programs: HashMap<Box<str>, ProgramCollections>,
     unread: HashMap<GcUnread, u64>,
@@ -59,8 +59,9 @@ struct NodeCollections {
     rounds: u64,
 }
 
-impl NodeCollections {
-    fn read(&mut self, snapshot: &NodeSnapshot, reader: &mut GcReader) {
+impl GcCollector {
+    /// Reads the live containers of a snapshot. `at` is the time of the round.
+    pub fn read(&mut self, snapshot: &NodeSnapshot, reader: &mut GcReader, at: Instant) {
         self.rounds += 1;
         self.unread.clear();
         let rows = &snapshot.containers;
@@ -70,7 +71,7 @@ impl NodeCollections {
             let Some(pid) = row.first_pid else { continue };
             match reader.read(pid) {
                 Ok(None) => {}
-                Ok(Some(reading)) => self.add(row, reading, Instant::now()),
+                Ok(Some(reading)) => self.add(row, reading, at),
                 Err(reason) => self.count(reason),
             }
         }
@@ -96,7 +97,9 @@ impl NodeCollections {
         *self.unread.entry(reason).or_default() += 1;
     }
 
-    fn published(&self) -> NodeGc {
+    /// The state after the latest round.
+    #[must_use]
+    pub fn published(&self) -> NodeGc {
         let containers = self
             .programs
             .iter()
@@ -209,9 +212,8 @@ impl ProgramCollections {
         }
         let cpu_share = reading.share_since(&self.latest);
         let stopped_ns = now.stopped_ns().zip(latest.stopped_ns());
-        let stopped_share = stopped_ns.map(|(now, then)| {
-            (now.saturating_sub(then) as f64 / 1e9 / seconds).min(1.0)
-        });
+        let stopped_share = stopped_ns
+            .map(|(now, then)| (now.saturating_sub(then) as f64 / 1e9 / seconds).min(1.0));
         self.recent = Some(GcInterval { number, seconds, cycles, cpu_share, stopped_share });
         (self.latest, self.read_at, self.is_suspect) = (reading, at, false);
         true

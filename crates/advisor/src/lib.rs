@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub use advisor::Advisor;
 pub use arrivals::sample_arrivals;
-pub use collections::read_collections;
+pub use collections::{GcCollector, read_collections};
 pub use runtimes::GcReader;
 pub use verdicts::{Judge, Judgement};
 

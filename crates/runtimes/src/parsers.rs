@@ -2,6 +2,7 @@
 //! memory, no output that is not in the input, and the same result as a simpler parser, or one
 //! without bounds.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -276,6 +277,126 @@ fn variables_of_a_go_runtime_are_found_with_and_without_symbols() {
     // The variables have the sizes of Go 1.26, which only the symbols tell.
     assert_eq!(found("symbols", "go1.25.0"), None);
     assert_eq!(found("stripped", "go1.25.0"), Some(expected));
+}
+
+/// Executables of the corpus whose variables are found.
+fn go_executables() -> [Vec<u8>; 3] {
+    ["symbols", "stripped", "stripped-cgo"].map(|file| {
+        let path = format!("{}/tests/corpus/go_runtime/{file}", env!("CARGO_MANIFEST_DIR"));
+        fs::read(path).expect("it is in the corpus")
+    })
+}
+
+#[test]
+fn a_truncated_go_executable_is_refused_or_read_as_the_whole_one() {
+    let layout = Layout::of("go1.26.8").expect("a known version");
+    for whole in go_executables() {
+        let found = |bytes: &[u8]| elf(bytes).and_then(|elf| locate(&elf, layout));
+        let expected = found(&whole);
+        assert!(expected.is_some());
+        for length in 0..whole.len() {
+            let truncated = found(&whole[..length]);
+            assert!(truncated.is_none() || truncated == expected, "{length} bytes");
+        }
+    }
+}
+
+/// Number of bytes that one analysis may read: both tables of symbols, and two passes over the table of
+/// functions.
+const GO_READ: u64 = 2 * (64 << 20) + 2 * 2 * (128 << 20) + (1 << 20);
+
+/// Copies of an executable with one of its sections as large as a hostile file would state it, and the
+/// executable itself.
+fn with_large_sections(whole: &[u8]) -> Vec<Vec<u8>> {
+    let at = |at: usize, bytes: usize| {
+        let bytes = whole[at..at + bytes].iter().rev();
+        bytes.fold(0, |number, &byte| number << 8 | usize::from(byte))
+    };
+    let (first, count) = (at(0x28, 8), at(0x3c, 2));
+    let mut copies = vec![whole.to_vec()];
+    for section in 0..count {
+        for size in [1_u64 << 40, 128 << 20] {
+            let (mut copy, field) = (whole.to_vec(), first + 64 * section + 0x20);
+            copy[field..field + 8].copy_from_slice(&size.to_le_bytes());
+            copies.push(copy);
+        }
+    }
+    copies
+}
+
+/// Copies of a stripped executable in whose table each function in turn has a gibibyte; none of others.
+fn with_large_function(whole: &[u8]) -> Vec<Vec<u8>> {
+    let table = elf(whole).and_then(|elf| elf.place(b".gopclntab"));
+    let Some(table) = table.and_then(|table| usize::try_from(table.offset).ok()) else {
+        return Vec::new();
+    };
+    let word = |at: usize| usize::from(whole[at]) | usize::from(whole[at + 1]) << 8;
+    let (count, functions) = (word(table + 8), table + word(table + 8 + 56));
+    let with = |large: usize| {
+        let mut copy = whole.to_vec();
+        // The starts of all functions behind it: bit 30 of each.
+        (large + 1..=count).for_each(|number| copy[functions + 8 * number + 3] |= 1 << 6);
+        copy
+    };
+    (0..count).map(with).collect()
+}
+
+/// Reads from a file without an end, as a sparse one, and counts the bytes.
+fn endless<'a>(file: &'a [u8], read: &'a Cell<u64>) -> impl Pread + 'a {
+    move |buffer: &mut [u8], at: u64| {
+        read.set(read.get() + buffer.len() as u64);
+        let known = usize::try_from(at).ok().and_then(|at| file.get(at..)).unwrap_or_default();
+        let length = known.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&known[..length]);
+        buffer[length..].fill(0);
+        Ok(())
+    }
+}
+
+/// Searches an endless file within bounds of memory and of bytes read; returns whether it has variables.
+fn is_found_within_bounds(file: &[u8], what: &str) -> bool {
+    let layout = Layout::of("go1.26.8").expect("a known version");
+    let read = Cell::new(0);
+    let Some(elf) = within(ELF_BYTES, || Elf::new(endless(file, &read))) else { return false };
+    let found = within(GO_BYTES, || locate(&elf, layout));
+    assert!(read.get() <= GO_READ, "{} bytes: {what}", read.get());
+    let is_variable =
+        |found: &Addresses| elf.is_variable(found.controller, layout.controller_bytes);
+    assert!(found.as_ref().is_none_or(is_variable), "{what}");
+    found.is_some()
+}
+
+/// Each word in turn is a size, count, offset or address that a fake table would state.
+#[test]
+fn a_go_executable_with_any_hostile_word_is_read_within_bounds() {
+    let words = [u64::MAX, 1 << 40, 128 << 20, 0].map(|word| word.to_le_bytes().to_vec());
+    let halves = [u32::MAX, 1 << 20].map(|word| word.to_le_bytes().to_vec());
+    for whole in go_executables() {
+        let mut counts = [0; 2];
+        for at in (0..whole.len() - 8).step_by(4) {
+            for word in words.iter().chain(&halves) {
+                let mut file = whole.clone();
+                file[at..at + word.len()].copy_from_slice(word);
+                let is_found = is_found_within_bounds(&file, &format!("{word:x?} at {at}"));
+                counts[usize::from(is_found)] += 1;
+            }
+        }
+        assert!(counts.iter().all(|&count| count > 100), "{counts:?}");
+    }
+}
+
+#[test]
+fn a_go_executable_with_huge_sections_and_functions_is_read_within_bounds() {
+    let [symbols, stripped, cgo] = go_executables();
+    assert!(is_found_within_bounds(&stripped, "the whole one"));
+    for (number, file) in
+        [symbols, stripped, cgo].iter().flat_map(|file| with_large_sections(file)).enumerate()
+    {
+        is_found_within_bounds(&file, &format!("file {number}"));
+        for (large, file) in with_large_function(&file).iter().enumerate() {
+            is_found_within_bounds(file, &format!("file {number}, function {large}"));
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -294,11 +295,17 @@ fn of_jdks(name: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Cycles and seconds that `jstat` reports of all collectors.
-fn jstat(pid: u32) -> (u64, f64) {
+/// Output of `jstat` of the newest JDK.
+fn jstat(options: &[&str], pid: u32) -> String {
     let jstat = of_jdks("jstat").pop().unwrap();
-    let output = Command::new(jstat).args(["-gc", &pid.to_string()]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let output = Command::new(jstat).args(options).arg(pid.to_string()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Cycles and seconds that `jstat` reports of all collectors.
+fn reported(pid: u32) -> (u64, f64) {
+    let text = jstat(&["-gc"], pid);
     let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let (heads, values) = (lines.next().unwrap(), lines.next().unwrap());
     let value = |head: &str| {
@@ -307,6 +314,13 @@ fn jstat(pid: u32) -> (u64, f64) {
     };
     let cycles = ["YGC", "FGC", "CGC"].map(value).iter().sum::<f64>();
     (cycles as u64, value("GCT"))
+}
+
+/// All values that `jstat` knows of a JVM, by name.
+fn counters(pid: u32) -> HashMap<String, String> {
+    let text = jstat(&["-J-Djstat.showUnsupported=true", "-snap"], pid);
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    pairs.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
 #[test]
@@ -329,7 +343,8 @@ fn a_jvm_is_read_as_jstat_reports_it() {
             let mut line = String::new();
             BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
             let before = read(&mut reader, child.id());
-            let (cycles, seconds) = jstat(child.id());
+            let (cycles, seconds) = reported(child.id());
+            let counters = counters(child.id());
             let after = read(&mut reader, child.id());
             child.kill().unwrap();
             child.wait().unwrap();
@@ -340,6 +355,20 @@ fn a_jvm_is_read_as_jstat_reports_it() {
             let is_between = pause(&before) - 0.001 <= seconds && seconds <= pause(&after) + 0.001;
             assert!(is_between, "{what}: {seconds}, {before:?}, {after:?}");
             assert_eq!(after.limit_bytes, Some(64 << 20), "{what}");
+            let number = |name: &str| counters.get(name).map(|text| text.parse::<u64>().unwrap());
+            let is_between = |of: fn(&GcReading) -> Option<u64>, reported: Option<u64>| {
+                of(&before) <= reported && reported <= of(&after)
+            };
+            assert_eq!(number("sun.os.hrt.frequency"), Some(1_000_000_000), "{what}");
+            let stopped_ns = number("sun.rt.safepointTime");
+            assert!(stopped_ns.is_some_and(|time| time > 0), "{what}");
+            assert!(is_between(|reading| reading.safepoint_ns, stopped_ns), "{what}: {after:?}");
+            // ZGC leaves it at 0.
+            let cpu_ns = number("sun.threads.total_gc_cpu_time").filter(|&time| time > 0);
+            assert!(is_between(|reading| reading.cpu_ns, cpu_ns), "{what}: {after:?}");
+            let names =
+                (0..4).filter_map(|at| counters.get(&format!("sun.gc.collector.{at}.name")));
+            assert_eq!(after.settings.collectors, names.cloned().collect::<Vec<_>>(), "{what}");
         }
     }
 }

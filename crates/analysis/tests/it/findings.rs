@@ -600,12 +600,8 @@ fn steady_cpu(used_ms: u64) -> CpuAdvice {
 /// The larger heap leaves an eighth of the cycles. At 40 % of the CPU time they are 35 % of the work.
 fn throttled_by_collections(used_ms: u64, limit: f64) -> Facts {
     let gc = Collections { cpu_share: Some(0.4), cores: Some(0.4), ..collections() };
-    let mut facts = Facts {
-        gc: Some(gc),
-        throttled_share: Some(0.3),
-        cpu: steady_cpu(used_ms),
-        ..sound()
-    };
+    let mut facts =
+        Facts { gc: Some(gc), throttled_share: Some(0.3), cpu: steady_cpu(used_ms), ..sound() };
     set_limit(&mut facts, limit);
     facts
 }

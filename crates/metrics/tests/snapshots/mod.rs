@@ -202,7 +202,13 @@ fn collections() -> ContainerGc {
         live_bytes: Some(64 << 20),
         goal_bytes: Some(128 << 20),
         limit_bytes: Some(700 << 20),
-        recent: Some(GcInterval { number: 7, seconds: 10.0, cycles: 12, cpu_share: Some(0.125), stopped_share: Some(0.01) }),
+        recent: Some(GcInterval {
+            number: 7,
+            seconds: 10.0,
+            cycles: 12,
+            cpu_share: Some(0.125),
+            stopped_share: Some(0.01),
+        }),
         ..ContainerGc::default()
     }
 }
