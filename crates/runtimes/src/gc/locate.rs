@@ -132,9 +132,13 @@ impl Code {
         let most = text.size.checked_sub(from.checked_add(size as u64)?)?.min(MAX_SHIFT);
         let mut bytes = vec![0; size + usize::try_from(most).ok()?];
         elf.fill(&mut bytes, text.offset.checked_add(from)?)?;
-        let last = bytes.len() - size;
-        let is_start = |&shift: &usize| call(&bytes[shift..shift + size], caller, callee).is_some();
-        let shift = (0..=last).step_by(FUNCTION_ALIGN).find(is_start)?;
+        // Each call says where the code would have to start, so that one pass is enough.
+        let shift = |(at, target): (usize, i64)| {
+            let shift = usize::try_from(target - i64::from(callee.start)).ok()?;
+            let is_within = (shift..shift + size).contains(&at) && at + 5 <= shift + size;
+            (is_within && shift as u64 <= most && shift % FUNCTION_ALIGN == 0).then_some(shift)
+        };
+        let shift = calls(&bytes, caller).filter_map(shift).min()?;
         Some(Self { text, shift: shift as u64 })
     }
 
@@ -183,9 +187,16 @@ impl Code {
 
 /// Offset in a function of the first call of another one: `E8` and the distance from its end.
 fn call(code: &[u8], caller: Function, callee: Function) -> Option<usize> {
-    code.windows(5).enumerate().find_map(|(at, bytes)| {
-        let distance = i32::from_le_bytes(bytes[1..].try_into().ok()?);
-        let target = i64::from(caller.start) + at as i64 + 5 + i64::from(distance);
-        (bytes[0] == 0xe8 && target == i64::from(callee.start)).then_some(at)
-    })
+    let mut calls = calls(code, caller);
+    calls.find(|&(_, target)| target == i64::from(callee.start)).map(|(at, _)| at)
+}
+
+/// Calls in the code of a function: the offset in it, and the target's from the start of Go's code.
+fn calls(code: &[u8], caller: Function) -> impl Iterator<Item = (usize, i64)> {
+    code.windows(5).enumerate().filter(|(_, bytes)| bytes[0] == 0xe8).filter_map(
+        move |(at, bytes)| {
+            let distance = i32::from_le_bytes(bytes[1..].try_into().ok()?);
+            Some((at, i64::from(caller.start) + at as i64 + 5 + i64::from(distance)))
+        },
+    )
 }
