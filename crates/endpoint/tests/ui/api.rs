@@ -291,6 +291,23 @@ fn advice_with_every_field_matches_its_schema() {
 }
 
 #[test]
+fn garbage_collection_stands_beside_throttling_in_a_frame_and_matches_its_schema() {
+    let server = Server::start(2, true).ten_seconds();
+    let document = server.json("/api/v1/openapi.json");
+    let pod = server.json("/api/v1/pods/uid-1");
+    assert_valid(&document, "/api/v1/pods/{uid}", "200", &pod);
+    let row = &pod["containers"][0];
+    assert!(row["throttledShare"].is_number(), "{row}");
+    let expected = json!({
+        "cpuShare": 0.37, "cycles": 2.5, "stoppedShare": 0.02, "gogc": 100, "gomaxprocs": 2,
+        "collectors": ["G1 young collection pauses"],
+        "liveBytes": 64 << 20, "goalBytes": 128 << 20, "limitBytes": 256 << 20,
+    });
+    assert_eq!(row["gc"], expected);
+    assert_eq!(server.json("/api/v1/pods/uid-0")["containers"][0].get("gc"), None);
+}
+
+#[test]
 fn pods_are_listed_worst_first_and_in_detail() {
     let server = Server::start(3, true).ten_seconds();
     let pods = server.json("/api/v1/pods");

@@ -135,6 +135,26 @@ fn every_view_works_without_an_error_and_a_hostile_name_stays_text() {
 }
 
 /// A page whose agent has recorded two hours, with a chart of them.
+#[test]
+fn the_page_shows_what_garbage_collection_takes_beside_throttling() {
+    let server = Server::start(2, true).ten_seconds();
+    let browser = Browser::borrow();
+    browser.look(1280, 800, "light");
+    while_time_passes(&server, || {
+        browser.open(&format!("http://{}/", server.address));
+        browser.wait_for("document.querySelector('[data-label=GC]')?.textContent && document.body.innerText.includes('2.5 per s')");
+        let row = "[...document.querySelectorAll('tbody tr')].find((row) => row.textContent.includes('2.5 per s'))";
+        let cell =
+            browser.run(&format!("return {row}.querySelector('[data-label=GC]').textContent"));
+        assert_eq!(cell, "37 %2.5 per s");
+        browser.open(&format!("http://{}/#pod/uid-1", server.address));
+        browser.wait_for("document.body.innerText.includes('Garbage collection')");
+        let text = "37 % of its CPU time, 2.5 cycles per s; stopped 2 % of the time; heap live 64 MiB, goal 128 MiB, \
+                    limit 256 MiB; GOGC 100; G1 young collection pauses";
+        assert_shown(&browser, text);
+    });
+}
+
 fn open_recorded(server: &Server, browser: &Browser, fragment: &str) {
     browser.look(1280, 800, "light");
     browser.open(&format!("http://{}/{fragment}", server.address));

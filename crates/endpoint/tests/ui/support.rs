@@ -12,9 +12,10 @@ use metrics::{AgentMetrics, Build, Exposition};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use snapshot::{
-    Bandwidth, CfsTotals, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, CpuPlace,
-    CpusetRow, FeatureState, InterferenceRow, Limit, Losses, NodeSnapshot, NodeWaits, PodIdentity,
-    PressureRow, PressureScope, Published, Quota, TraceMode, TraceRow,
+    Bandwidth, CfsTotals, ContainerGc, ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit,
+    CpuPlace, CpusetRow, FeatureState, GcInterval, GcSettings, InterferenceRow, Limit, Losses,
+    NodeSnapshot, NodeWaits, PodIdentity, PressureRow, PressureScope, Published, Quota, TraceMode,
+    TraceRow,
 };
 use timeline::recording::Origin;
 use timeline::{Timeline, TimelineConfig};
@@ -268,7 +269,32 @@ fn row(number: u64, second: u64) -> ContainerRow {
         request_cores: Some(0.25),
         waits: Some(Arc::new(waits)),
         cpuset: Some(Arc::new(CpusetRow { cpus: "0-1".into(), count: 2 })),
+        gc: (number == 1).then(|| Arc::new(collections(second))),
         ..ContainerRow::default()
+    }
+}
+
+/// Garbage collection with every value that a runtime reports.
+fn collections(second: u64) -> ContainerGc {
+    let recent = GcInterval {
+        number: second / 10,
+        seconds: 10.0,
+        cycles: 25,
+        cpu_share: Some(0.37),
+        stopped_share: Some(0.02),
+    };
+    ContainerGc {
+        cycles: second * 3,
+        live_bytes: Some(64 << 20),
+        goal_bytes: Some(128 << 20),
+        limit_bytes: Some(256 << 20),
+        settings: GcSettings {
+            gogc: Some(100),
+            gomaxprocs: Some(2),
+            collectors: vec!["G1 young collection pauses".into()],
+        },
+        recent: Some(recent),
+        ..ContainerGc::default()
     }
 }
 

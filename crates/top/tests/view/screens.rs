@@ -1,6 +1,6 @@
 //! Contents of each view.
 
-use api::{BestEffort, Colocation, ContainerName, Interference, PodName, Rates};
+use api::{BestEffort, Colocation, ContainerName, GarbageCollection, Interference, PodName, Rates};
 use ratatui::crossterm::event::KeyCode;
 use ratatui::style::{Color, Modifier};
 use top::{Position, Update};
@@ -92,6 +92,23 @@ fn the_wide_table_has_every_column_and_the_narrow_one_the_most_important() {
     for title in ["SYSTEM", "SELF", "SMT"] {
         assert!(!narrow.contains(title) && wide.contains(title), "{title}:\n{narrow}\n{wide}");
     }
+}
+
+#[test]
+fn the_share_of_garbage_collection_stands_beside_throttling() {
+    let mut screen = Screen::new(SIZES[1]);
+    assert!(!screen.text().contains("GC"), "{}", screen.text());
+    let mut frame = frame(120);
+    let gc = GarbageCollection { cpu_share: Some(0.37), cycles: Some(2.5), ..Default::default() };
+    frame.containers[2].gc = Some(gc);
+    screen.show(frame);
+    let text = screen.text();
+    let titles = text.lines().find(|line| line.contains("OWN")).unwrap();
+    let words: Vec<_> = titles.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "GC").unwrap();
+    assert_eq!(words[at - 1], "ABOVE", "{text}");
+    let row = text.lines().find(|line| line.contains("spinner")).unwrap();
+    assert!(row.contains("83 %") && row.contains("37 %"), "{text}");
 }
 
 #[test]
