@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use cgroupfs::{Hierarchy, KeptFile, raise_descriptor_limit};
 use kernel_text::CgroupVersion;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, ExtraFiles, Sampler, SamplerConfig};
 use testkit::{Cgroup, NoNames, OwnedCgroup};
 
 use support::{Case, interleaved};
@@ -209,6 +209,7 @@ fn measure(hierarchy: &Hierarchy, containers: usize, limit: u64, is_running: boo
         reconcile_interval: Duration::from_secs(3600),
         descriptors: DescriptorBudget::from_limit(limit - 12 * BARE_CONTAINERS as u64),
         pod_labels: Vec::new(),
+        extra: ExtraFiles::default(),
     };
     let residents = is_running.then(|| Residents::start(&tree));
     let mut sampler = Sampler::new(config, Box::new(NoNames::default())).expect("epoll");

@@ -430,7 +430,10 @@ fn build() -> Build<'static> {
 
 fn new_exposition(config: &Config) -> Box<dyn Fn() -> Exposition + Send> {
     let (max_series, families) = (config.options.max_series, config.selection.clone());
-    Box::new(move || Exposition::with_selection(max_series, families.clone()))
+    let cadvisor = config.cadvisor.clone();
+    Box::new(move || {
+        Exposition::with_selection(max_series, families.clone()).with_cadvisor_groups(&cadvisor)
+    })
 }
 
 fn start_pods(config: &Config, watchdog: &Watchdog) -> Result<Pods, Failure> {

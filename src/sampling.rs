@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use cgroup_tree::{KubepodsTree, TreeOptions};
 use cgroupfs::{Hierarchy, raise_descriptor_limit};
-use sampler::{DescriptorBudget, SamplerConfig};
+use metrics::catalogue::CadvisorGroup;
+use sampler::{DescriptorBudget, ExtraFiles, SamplerConfig};
 
 use crate::config::Config;
 use state_dir::ActingMode;
@@ -35,7 +36,14 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
         descriptors: DescriptorBudget::from_limit(limit.soft.saturating_sub(pinning))
             .at_most(config.options.max_open_files - pinning),
         pod_labels: config.pod_labels.clone(),
+        extra: extra_files(config),
     }
+}
+
+/// Files that only the page of cAdvisor's names needs.
+fn extra_files(config: &Config) -> ExtraFiles {
+    let has = |group| config.options.cadvisor_metrics && config.cadvisor.contains(&group);
+    ExtraFiles { pressure: has(CadvisorGroup::Pressure), tasks: has(CadvisorGroup::Threads) }
 }
 
 /// The tree of the cpu controller's hierarchy, which the agent's threads share.

@@ -1,6 +1,6 @@
 //! Families of metrics on the page: the preset, and those that are switched one by one.
 
-use metrics::catalogue::Selection;
+use metrics::catalogue::{CadvisorGroup, Selection};
 
 use super::Options;
 use crate::exit::Failure;
@@ -32,6 +32,24 @@ pub(super) fn selection(options: &Options) -> Result<Selection, Failure> {
     Ok(selection)
 }
 
+/// Groups of series on the page of cAdvisor's names.
+///
+/// # Errors
+/// A name that no group has.
+pub(super) fn cadvisor_groups(options: &Options) -> Result<Vec<CadvisorGroup>, Failure> {
+    let Some(list) = options.cadvisor_groups.as_deref() else {
+        return Ok(CadvisorGroup::ALL.to_vec());
+    };
+    let group = |name: &str| {
+        let found = CadvisorGroup::ALL.into_iter().find(|group| group.name() == name);
+        found.ok_or_else(|| {
+            let known = CadvisorGroup::ALL.map(CadvisorGroup::name).join(", ");
+            Failure::config(format!("--cadvisor-groups: no group {name:?}; expected {known}"))
+        })
+    };
+    names(Some(list)).map(group).collect()
+}
+
 fn names(list: Option<&str>) -> impl Iterator<Item = &str> {
     list.unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty())
 }
@@ -59,6 +77,16 @@ mod tests {
         expected.switch("container_info", true).unwrap();
         expected.switch("cgroups", false).unwrap();
         assert_eq!(resolve(yaml).unwrap(), expected);
+    }
+
+    #[test]
+    fn groups_of_cadvisors_series_are_chosen_by_name() {
+        let groups = |yaml| cadvisor_groups(&serde_saphyr::from_str(yaml).unwrap());
+        assert_eq!(groups("cadvisorMetrics: true\n").unwrap(), CadvisorGroup::ALL);
+        let chosen = groups("cadvisorGroups: spec, pressure\n").unwrap();
+        assert_eq!(chosen, [CadvisorGroup::Spec, CadvisorGroup::Pressure]);
+        let error = groups("cadvisorGroups: quota\n").unwrap_err().to_string();
+        assert!(error.contains("no group \"quota\"; expected usage, throttling"), "{error}");
     }
 
     #[test]

@@ -55,10 +55,15 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Server", value_name = "N", default_value = "50000")]
     #[arg(within(1_usize..))]
     pub(crate) max_series: usize,
-    /// Also serve /metrics/cadvisor: the series that the kubernetes-mixin uses, under cAdvisor's
-    /// names
+    /// Also serve /metrics/cadvisor: containers' series under cAdvisor's names, as the
+    /// kubernetes-mixin uses them
     #[arg(long, help_heading = "Server")]
     pub(crate) cadvisor_metrics: bool,
+    /// Groups of series on /metrics/cadvisor, separated by commas: usage, throttling, quota,
+    /// spec (period, shares), pressure, memory, threads [default: all]
+    #[arg(long, help_heading = "Server", value_name = "GROUPS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cadvisor_groups: Option<String>,
     /// Page at / and JSON API under /api/v1, with the last ten minutes in memory: 13,200 bytes per
     /// container. Off: only /metrics, /api/v1/advice and the probes
     #[arg(long, help_heading = "Server", value_name = "MODE", default_value = "on")]

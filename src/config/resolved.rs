@@ -6,13 +6,13 @@ use std::time::Duration;
 use console::log::LogFilter;
 use creation::variables::InjectionRules;
 use endpoint::TlsFiles;
-use metrics::catalogue::Selection;
+use metrics::catalogue::{CadvisorGroup, Selection};
 use pod_sources::{ClientCertificate, KubeletConfig, PodConfig, PodService};
 use sampler::ExportedLabel;
 use tls_client::apiserver::ApiServerConfig;
 use watchdog::errors::chain;
 
-use super::families::selection;
+use super::families::{cadvisor_groups, selection};
 use super::injection;
 use super::pinning::PinningConfig;
 use super::pod_labels::exported;
@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) reconcile_interval: Duration,
     /// Metric families on the page.
     pub(crate) selection: Selection,
+    /// Groups of series on the page of cAdvisor's names.
+    pub(crate) cadvisor: Vec<CadvisorGroup>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) pods: PodConfig,
     /// Labels of pods on container_info.
@@ -59,6 +61,7 @@ impl Config {
         let pinning = PinningConfig::resolve(&options)?;
         let injection = injection::resolve(&options)?;
         let selection = selection(&options)?;
+        let cadvisor = cadvisor_groups(&options)?;
         PodService::validate(&pods).map_err(|error| Failure::config(chain(&error)))?;
         let log = LogFilter::parse(&options.log)
             .map_err(|error| Failure::config(format!("--log: {error}")))?;
@@ -76,6 +79,7 @@ impl Config {
             record,
             reconcile_interval,
             selection,
+            cadvisor,
             tls,
             pods,
             pod_labels,

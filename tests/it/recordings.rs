@@ -128,6 +128,74 @@ fn the_page_of_every_node_is_the_golden_one() {
     }
 }
 
+/// Recordings whose kubelet named the containers on its own page, at the time of the first reading.
+const WITH_A_PAGE: [&str; 3] = ["cluster-v2-systemd", "host-v1-apiserver", "host-v1-cgroupfs"];
+
+#[test]
+fn series_under_cadvisors_names_equal_those_of_the_recorded_kubelet() {
+    for page in PAGES.iter().filter(|page| WITH_A_PAGE.contains(&&*page.recording.name)) {
+        let node = &page.recording.name;
+        let text = fs::read_to_string(page.recording.path.join("metrics-cadvisor.txt")).unwrap();
+        let (own, kubelet) = (by_series(&page.cadvisor), by_series(&text));
+        // Kubelets before 1.34 show no pressure by default.
+        let own: BTreeMap<_, _> =
+            own.into_iter().filter(|(s, _)| !s.0.starts_with("container_pressure_")).collect();
+        let families: BTreeSet<&str> = own.keys().map(|series| &*series.0).collect();
+        // The recordings do not contain memory.stat, and those of v1 have no threads.
+        let is_v2 = node.starts_with("cluster");
+        assert_eq!(families.len(), if is_v2 { 8 } else { 7 }, "{node}: {families:?}");
+        let expected = kubelet.iter().filter(|((name, labels), _)| {
+            families.contains(&**name) && labels.get("container").is_some_and(|name| !name.is_empty())
+        });
+        let expected: BTreeMap<_, _> = expected.map(|(s, v)| (s.clone(), *v)).collect();
+        let series = |page: &Series| page.keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(series(&own), series(&expected), "{node}");
+
+        let types = |text: &str| -> BTreeSet<String> {
+            let lines = text.lines().filter(|line| line.starts_with("# TYPE "));
+            let of = |line: &&str| line.split(' ').nth(2).is_some_and(|name| families.contains(name));
+            lines.filter(of).map(str::to_owned).collect()
+        };
+        assert_eq!(types(&page.cadvisor), types(&text), "{node}");
+
+        // A container that has used the same CPU time has not run between the two readings.
+        let unchanged = |labels: &Labels| {
+            let mut usage = labels.clone();
+            usage.insert("cpu".to_owned(), "total".to_owned());
+            let usage = ("container_cpu_usage_seconds_total".to_owned(), usage);
+            own[&usage] == expected[&usage]
+        };
+        let mut compared = 0;
+        for ((name, labels), value) in &own {
+            // cAdvisor converts a v2 weight to shares by a rule that no runtime uses.
+            let is_converted = is_v2 && name == "container_spec_cpu_shares";
+            if unchanged(labels) && !is_converted {
+                compared += 1;
+                let of_kubelet = expected[&(name.clone(), labels.clone())];
+                assert_eq!(*value, of_kubelet, "{node}: {name} {labels:?}");
+            }
+        }
+        assert!(compared >= 10, "{node}: {compared}");
+    }
+}
+
+type Labels = BTreeMap<String, String>;
+/// Values of a page by name and labels.
+type Series = BTreeMap<(String, Labels), f64>;
+
+/// The container series of a page, without the timestamps that a kubelet adds.
+fn by_series(page: &str) -> Series {
+    let lines = page.lines().filter(|line| line.starts_with("container_"));
+    let without_time = lines.map(|line| match line.rsplit_once("} ") {
+        Some((series, rest)) => {
+            format!("{series}}} {}\n", rest.split(' ').next().unwrap_or_default())
+        }
+        None => String::new(),
+    });
+    let page = Exposition::new(without_time.collect());
+    page.samples().map(|sample| ((sample.name, sample.labels), sample.value)).collect()
+}
+
 /// Families about the node and its pods, without those about the agent or the machine of the test.
 fn of_the_node(exposition: &Exposition) -> String {
     const FAMILIES: [&str; 7] = [

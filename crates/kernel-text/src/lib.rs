@@ -26,7 +26,7 @@ pub use cpu_times::CpuTimes;
 pub use error::{ParseError, Result};
 pub use flat::{flat_keyed, parse_i64, parse_u64};
 pub use memory::{MemoryStat, NumaStat, limit_bytes};
-pub use pressure::CpuPressure;
+pub use pressure::Pressure;
 pub use quota::{Bandwidth, Quota};
 pub use schedstat::TaskSchedstat;
 pub use weight::{WeightRule, request_shares};

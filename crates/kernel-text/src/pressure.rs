@@ -1,19 +1,19 @@
-//! `cpu.pressure` and `/proc/pressure/cpu`.
+//! Pressure files (PSI) of a cgroup, such as `cpu.pressure`, and of the node.
 
 use crate::flat::digits;
 use crate::{ParseError, Result};
 
 /// Totals of a pressure file, nanoseconds. (kernel/sched/psi.c `psi_show`.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CpuPressure {
-    /// Time in which at least one task waited for a CPU, nanoseconds.
+pub struct Pressure {
+    /// Time in which at least one task waited for the resource, nanoseconds.
     pub some_ns: Option<u64>,
-    /// Time in which every non-idle task waited, nanoseconds; available for a cgroup since 5.13,
-    /// always 0 for the node.
+    /// Time in which every non-idle task waited, nanoseconds. Of the CPU: available for a cgroup
+    /// since 5.13, always 0 for the node.
     pub full_ns: Option<u64>,
 }
 
-impl CpuPressure {
+impl Pressure {
     /// Parses `some avg10=… total=USEC` and `full …`.
     ///
     /// # Errors
@@ -22,7 +22,7 @@ impl CpuPressure {
         let mut pressure = Self::default();
         for line in text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
             let total =
-                total_usec(line).ok_or_else(|| ParseError::unexpected("cpu.pressure", line))?;
+                total_usec(line).ok_or_else(|| ParseError::unexpected("pressure file", line))?;
             let total_ns = total.checked_mul(1000);
             if line.starts_with(b"some ") {
                 pressure.some_ns = total_ns;
@@ -49,20 +49,20 @@ mod tests {
         // uname -r 6.18.44
         let text =
             b"some avg10=0.36 avg60=0.08 avg300=0.25 total=2549366\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
-        let pressure = CpuPressure::parse(text).unwrap();
+        let pressure = Pressure::parse(text).unwrap();
         assert_eq!((pressure.some_ns, pressure.full_ns), (Some(2_549_366_000), Some(7000)));
     }
 
     #[test]
     fn full_is_absent_before_5_13() {
         let pressure =
-            CpuPressure::parse(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n").unwrap();
+            Pressure::parse(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n").unwrap();
         assert_eq!((pressure.some_ns, pressure.full_ns), (Some(1000), None));
     }
 
     #[test]
     fn a_line_without_total_is_an_error() {
-        assert!(CpuPressure::parse(b"some avg10=0.00\n").is_err());
-        assert_eq!(CpuPressure::parse(b"").unwrap(), CpuPressure::default());
+        assert!(Pressure::parse(b"some avg10=0.00\n").is_err());
+        assert_eq!(Pressure::parse(b"").unwrap(), Pressure::default());
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use corpus::within;
 use kernel_text::{
-    Bandwidth, CpuPressure, CpuSet, CpuStat, CpuacctStat, MAX_CPUS, MemoryStat, NumaStat, Quota,
+    Bandwidth, CpuSet, CpuStat, CpuacctStat, MAX_CPUS, MemoryStat, NumaStat, Pressure, Quota,
     TaskSchedstat, limit_bytes, parse_i64, parse_u64,
 };
 
@@ -117,7 +117,7 @@ fn numbers_are_those_of_the_standard_library() {
 #[test]
 fn pressure_is_the_last_total_of_each_kind() {
     check("pressure", &[b"some ", b"full ", b" total=1"], |text| {
-        let pressure = within(LITTLE, || CpuPressure::parse(text)).ok();
+        let pressure = within(LITTLE, || Pressure::parse(text)).ok();
         let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         let totals = lines.map(|line| {
             let total = line.rsplit(|&byte| byte == b' ').next()?.strip_prefix(b"total=")?;

@@ -20,7 +20,7 @@ use pinning::{
     PassReport, Pinner, PinnerConfig, PinningStatus, Round, Scope, Trace,
 };
 use placement::{CpuQos, PlacementSettings, Profile, Profiles, Reason, Selector, Step};
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, ExtraFiles, Sampler, SamplerConfig};
 use state_dir::{PinningCheckpoint, WrittenCgroup};
 use testkit::NoNames;
 
@@ -397,6 +397,7 @@ impl Users {
             reconcile_interval: Duration::MAX,
             descriptors: DescriptorBudget::from_limit(4096),
             pod_labels: Vec::new(),
+            extra: ExtraFiles::default(),
         };
         let now = Instant::now();
         let mut paths = PathIndex::new(mount, Some(Arc::clone(&tree)));

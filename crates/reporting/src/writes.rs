@@ -42,5 +42,6 @@ pub(crate) fn export_writes(writes: &Writes, add: impl Fn(&str, &str, u64)) {
     add("all", "repaired", writes.repaired);
     add("all", "conflict", writes.conflicts);
     add("all", "rejected", writes.rejected);
+    add("all", "yielded", writes.yielded);
     add("all", "error", writes.errors.len() as u64);
 }

@@ -319,6 +319,25 @@ pub(crate) struct CgroupDir<'a> {
 }
 
 impl CgroupDir<'_> {
+    /// Reads a file of cgroup v2 that no [`Files`] contain; returns `None` if it does not exist.
+    pub(crate) fn open<'a>(
+        self,
+        name: &str,
+        buffers: &'a mut ReadBuffers,
+    ) -> io::Result<Option<&'a [u8]>> {
+        if self.hierarchy.version == CgroupVersion::V1 {
+            return Ok(None);
+        }
+        buffers.path.clear();
+        buffers.path.extend([&*self.hierarchy.cpu, Path::new(self.relative), Path::new(name)]);
+        match KeptFile::open_path(&buffers.path) {
+            Ok(Some(file)) => file.read(&mut buffers.text).map(Some),
+            Ok(None) => Ok(None),
+            Err(cgroupfs::Error::Io { source, .. }) => Err(source),
+            Err(other) => Err(io::Error::other(other)),
+        }
+    }
+
     /// Writes the path of a file; returns false if this hierarchy has no such file.
     fn file(&self, wanted: FileId, path: &mut PathBuf) -> bool {
         let mut all = entries(self.hierarchy.version, FileSet::Container);

@@ -32,4 +32,5 @@ pub use budget::DescriptorBudget;
 pub use bulk::{BulkCounters, BulkSource};
 pub use naming::ExportedLabel;
 pub use sampler::{Sampler, SamplerConfig};
+pub use slow::ExtraFiles;
 pub use thread::{TickReport, spawn};

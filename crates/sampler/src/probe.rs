@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cgroupfs::{Hierarchy, KeptFile, node};
-use kernel_text::{CpuPressure, CpuSet, USER_TICK_NS, WeightRule, parse_u64};
+use kernel_text::{CpuSet, Pressure, USER_TICK_NS, WeightRule, parse_u64};
 use snapshot::{FeatureState, KernelInfo, NodeRow, SamplerRow};
 
 use crate::counter::{Context, Counter, Unit};
@@ -134,7 +134,7 @@ impl NodeProbe {
         let (steal_ns, idle_ns) = read(self.stat.as_ref(), buffer, times).unwrap_or_default();
         into.steal_ns = steal_ns.map(|ns| self.steal.advance(ns, context));
         into.idle_ns = idle_ns.map(|ns| self.idle.advance(ns, context));
-        let some_ns = |text: &[u8]| CpuPressure::parse(text).ok()?.some_ns;
+        let some_ns = |text: &[u8]| Pressure::parse(text).ok()?.some_ns;
         let waiting_ns = read(self.pressure.as_ref(), buffer, some_ns);
         into.pressure_waiting_ns = waiting_ns.map(|ns| self.waiting.advance(ns, context));
         if into.kernel != self.kernel {

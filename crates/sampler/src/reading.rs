@@ -1,5 +1,7 @@
 //! Reading and parsing of one cgroup's files at every tick.
 
+use std::io;
+
 use kernel_text::{Bandwidth, CpuStat, CpuacctStat, ParseError, Quota, USER_TICK_NS, parse_u64};
 use snapshot::CpuWeight;
 
@@ -84,21 +86,18 @@ impl Reader<'_> {
         id: FileId,
         parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
     ) -> Value<T> {
-        let text = match self.files.read(id, self.dir, self.buffers) {
-            Ok(Some(text)) => text,
-            Ok(None) => return Value::Absent,
-            Err(error) => {
-                self.vanished |= self.errors.count(&error);
-                return Value::Failed;
-            }
-        };
-        match parse(text) {
-            Ok(value) => Value::Read(value),
-            Err(_) => {
-                self.errors.parse += 1;
-                Value::Failed
-            }
-        }
+        let text = self.files.read(id, self.dir, self.buffers);
+        parsed(text, parse, self.errors, &mut self.vanished)
+    }
+
+    /// Opens, reads and parses a file of cgroup v2 that is never kept open; counts failures.
+    pub(crate) fn open<T>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
+    ) -> Value<T> {
+        let text = self.dir.open(name, self.buffers);
+        parsed(text, parse, self.errors, &mut self.vanished)
     }
 
     /// The same if the plan includes the file. A file that does not exist is absent, whatever the
@@ -119,6 +118,30 @@ impl Reader<'_> {
         match self.collected.filter(|_| is_collected) {
             Some(stat) => Value::Read(stat),
             None => self.get_if(is_planned, FileId::CpuStat, CpuStat::parse),
+        }
+    }
+}
+
+/// The value of a text, or of a failure, which is counted.
+fn parsed<T>(
+    text: io::Result<Option<&[u8]>>,
+    parse: impl FnOnce(&[u8]) -> Result<T, ParseError>,
+    errors: &mut ReadErrors,
+    vanished: &mut bool,
+) -> Value<T> {
+    let text = match text {
+        Ok(Some(text)) => text,
+        Ok(None) => return Value::Absent,
+        Err(error) => {
+            *vanished |= errors.count(&error);
+            return Value::Failed;
+        }
+    };
+    match parse(text) {
+        Ok(value) => Value::Read(value),
+        Err(_) => {
+            errors.parse += 1;
+            Value::Failed
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::bulk::BulkSource;
 use crate::missing::MissingContainers;
 use crate::naming::ExportedLabel;
 use crate::publish::SnapshotPublisher;
+use crate::slow::ExtraFiles;
 use crate::tree::SampledTree;
 use crate::wake::{Wake, Wakeup};
 use ledger::Ledger;
@@ -58,6 +59,8 @@ pub struct SamplerConfig {
     pub descriptors: DescriptorBudget,
     /// Labels of pods in the identities of their containers. The pods must have them.
     pub pod_labels: Vec<ExportedLabel>,
+    /// Files that are read in addition.
+    pub extra: ExtraFiles,
 }
 
 /// State of the sampler. It lives on one thread; consumers read what it [`Published`].
@@ -106,7 +109,7 @@ impl Sampler {
         Ok(Self {
             wake,
             schedule: Schedule::new(&config),
-            reader: ReadState::new(&config.proc_root),
+            reader: ReadState::new(&config.proc_root, config.extra),
             missing: MissingContainers::default(),
             ledger: Ledger::default(),
             node: NodeState::new(&config, &tree.hierarchy),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kernel_text::{
-    CgroupVersion, CpuPressure, CpuSet, MemoryStat, NumaStat, limit_bytes, parse_u64,
+    CgroupVersion, CpuSet, MemoryStat, NumaStat, Pressure, limit_bytes, parse_u64,
 };
 use snapshot::{ContainerRow, CpusetRow, Limit};
 
@@ -14,10 +14,19 @@ use crate::files::FileId;
 use crate::reading::{Reader, Value};
 use crate::series::add;
 
+/// Files of containers that only the page of cAdvisor's names needs. Not read by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExtraFiles {
+    /// `memory.pressure` and `io.pressure` (cgroup v2).
+    pub pressure: bool,
+    /// `pids.current` (cgroup v2).
+    pub tasks: bool,
+}
+
 /// The slow files of one container, in buffers reused from one container to the next.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SlowReading {
-    pressure: Value<CpuPressure>,
+    pressure: Value<Pressure>,
     memory_bytes: Value<u64>,
     /// Parts of `memory_bytes`.
     memory: Value<MemoryStat>,
@@ -27,12 +36,20 @@ pub(crate) struct SlowReading {
     cpuset_read: Value<()>,
     /// The text of the effective cpuset, without its newline.
     cpuset: String,
+    extra: ExtraFiles,
+    memory_pressure: Value<Pressure>,
+    io_pressure: Value<Pressure>,
+    tasks: Value<u64>,
 }
 
 impl SlowReading {
+    pub(crate) fn with(extra: ExtraFiles) -> Self {
+        Self { extra, ..Self::default() }
+    }
+
     /// Reads the slow files into `self`.
     pub(crate) fn read(&mut self, reader: &mut Reader<'_>) {
-        self.pressure = reader.get(FileId::CpuPressure, CpuPressure::parse);
+        self.pressure = reader.get(FileId::CpuPressure, Pressure::parse);
         self.memory_bytes =
             reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
         let v1 = reader.dir.hierarchy.version == CgroupVersion::V1;
@@ -41,6 +58,7 @@ impl SlowReading {
         self.limit_bytes = reader.get(FileId::MemoryLimit, limit_bytes);
         self.read_numa(reader, v1);
         self.read_cpuset(reader);
+        self.read_extra(reader);
     }
 
     fn read_numa(&mut self, reader: &mut Reader<'_>, v1: bool) {
@@ -59,6 +77,28 @@ impl SlowReading {
             Ok(())
         };
         self.cpuset_read = reader.get(FileId::CpusetEffective, parse);
+    }
+
+    fn read_extra(&mut self, reader: &mut Reader<'_>) {
+        if self.extra.pressure {
+            self.memory_pressure = reader.open("memory.pressure", Pressure::parse);
+            self.io_pressure = reader.open("io.pressure", Pressure::parse);
+        }
+        if self.extra.tasks {
+            self.tasks = reader.open("pids.current", |text| parse_u64("pids.current", text));
+        }
+    }
+
+    fn apply_extra(&self, last: &mut LastCounters) {
+        if let Value::Read(pressure) = self.memory_pressure {
+            last.extra.memory = pressure;
+        }
+        if let Value::Read(pressure) = self.io_pressure {
+            last.extra.io = pressure;
+        }
+        if let Value::Read(tasks) = self.tasks {
+            last.extra.tasks = Some(tasks);
+        }
     }
 
     /// Updates a row. Values that could not be read stay as they were.
@@ -95,6 +135,7 @@ impl SlowReading {
             Value::Absent | Value::NotRead => row.numa_memory.clear(),
         }
         self.apply_cpuset(row);
+        self.apply_extra(last);
     }
 
     fn apply_cpuset(&self, row: &mut ContainerRow) {

@@ -171,6 +171,17 @@ pub struct KernelCounters {
     pub pressure_waiting_ns: Option<u64>,
     /// PSI `full` of `cpu.pressure`, nanoseconds.
     pub pressure_stalled_ns: Option<u64>,
+    /// PSI `some` of `memory.pressure`, nanoseconds; this and the others below only if they are
+    /// read for the page of cAdvisor's names.
+    pub memory_waiting_ns: Option<u64>,
+    /// PSI `full` of `memory.pressure`, nanoseconds.
+    pub memory_stalled_ns: Option<u64>,
+    /// PSI `some` of `io.pressure`, nanoseconds.
+    pub io_waiting_ns: Option<u64>,
+    /// PSI `full` of `io.pressure`, nanoseconds.
+    pub io_stalled_ns: Option<u64>,
+    /// `pids.current`: threads of the cgroup and those below it.
+    pub tasks: Option<u64>,
 }
 
 /// One container, over all its restarts while the agent runs. The counters begin at zero when the

@@ -74,7 +74,7 @@ impl Actor {
             report
         });
         let pass = Pass { config, pods: &inputs.pods, resizes, now };
-        self.writer.reconcile(pass, &wanted, &mut writes);
+        self.writer.reconcile(pass, wanted, &mut writes);
         if let Some(report) = &mut yielded {
             report.writes = writes.remove(&Feature::BestEffort).unwrap_or_default();
         }

@@ -37,5 +37,6 @@ pub(crate) static BURST_WRITES_TOTAL: Descriptor = counter(
     &["setting", "result"],
     "Writes of bursts, by result: ok, with setting=burst; with setting=all: restored, repaired (another program or the kernel had \
      changed the value), conflict (another program keeps changing a pod, whose bursts stay 0), rejected (by the kernel; \
-     the cgroup then has no burst), error.",
+     the cgroup then has no burst), yielded (another program, such as the kubelet, had set a burst in the pod first: the \
+     pod's bursts are left to it), error.",
 );

@@ -23,6 +23,7 @@ mod slowed;
 
 pub(crate) use advice::ADVICE;
 pub(crate) use cadvisor::CADVISOR;
+pub use cadvisor::CadvisorGroup;
 pub(crate) use container::CONTAINER;
 pub(crate) use interference::INTERFERENCE;
 pub(crate) use node::NODE;

@@ -22,7 +22,7 @@ pub use format::{Format, accepts_gzip};
 pub use gzip::decompress;
 
 use crate::catalogue::{
-    ADVICE, CADVISOR, CONTAINER, CatalogueTable, FamilyId, Form, INTERFERENCE, NODE, POD, Preset,
+    ADVICE, CADVISOR, CONTAINER, CadvisorGroup, CatalogueTable, FamilyId, Form, INTERFERENCE, NODE, POD, Preset,
     SLOWED, Selection, Step, steps,
 };
 use crate::{AdviceRow, AgentMetrics, SlowedRow};
@@ -39,6 +39,8 @@ pub struct Exposition {
     /// The selection less what the cap drops.
     shown: Selection,
     cap: Cap,
+    /// Forms of the families on the page of cAdvisor's names before the cap.
+    cadvisor: [Form; CADVISOR.len()],
     cadvisor_cap: Cap,
     page: Vec<u8>,
     /// Bytes to reserve for a page whose buffer was taken.
@@ -64,9 +66,6 @@ struct Rows<'a> {
 const NO_ROWS: Rows<'_> =
     Rows { pods: &[], containers: &[], interference: &[], slowed: &[], advice: &[] };
 
-/// Forms of the families on the page of cAdvisor's names before the cap.
-const CADVISOR_FORMS: [Form; CADVISOR.len()] = [Form::Whole; CADVISOR.len()];
-
 impl Exposition {
     /// Creates an exposition of all families with at most `max_series` series per page, as
     /// Prometheus counts them (each bucket is one). The agent's and the node's own series, some
@@ -86,6 +85,7 @@ impl Exposition {
         let cadvisor = cadvisor.map(|family| Step { family, to: Form::Absent }).collect();
         Self {
             cap: Cap::new(max_series, steps(&selection)),
+            cadvisor: [Form::Whole; CADVISOR.len()],
             cadvisor_cap: Cap::new(max_series, cadvisor),
             shown: selection.clone(),
             selection,
@@ -97,6 +97,17 @@ impl Exposition {
             end: Deflated::default(),
             values: Vec::new(),
         }
+    }
+
+    /// Limits the page of cAdvisor's names, which has all of its groups otherwise.
+    #[must_use]
+    pub fn with_cadvisor_groups(mut self, groups: &[CadvisorGroup]) -> Self {
+        for (form, metric) in self.cadvisor.iter_mut().zip(CADVISOR) {
+            if !groups.iter().any(|group| group.contains(&metric.descriptor)) {
+                *form = Form::Absent;
+            }
+        }
+        self
     }
 
     /// Renders the page of one snapshot, valid until the next call.
@@ -174,10 +185,11 @@ impl Exposition {
                 write_rows(&CADVISOR[step.family.index], Detail::WHOLE, rows, page)
             }
         };
-        let all = self.cadvisor_cap.all().iter().map(|step| count(step, Form::Whole)).sum();
-        let dropped = self.cadvisor_cap.fit(all, |_| Form::Whole, count);
+        let mut forms = self.cadvisor;
+        let form = |step: &Step| self.cadvisor[step.family.index];
+        let all = self.cadvisor_cap.all().iter().map(|step| count(step, form(step))).sum();
+        let dropped = self.cadvisor_cap.fit(all, form, count);
         agent.series_dropped.inc_by(dropped as u64);
-        let mut forms = CADVISOR_FORMS;
         self.cadvisor_cap.taken().iter().for_each(|step| forms[step.family.index] = step.to);
         self.page.clear();
         PageWriter { page: &mut self.page, format, traced: false, series: 0, limit: usize::MAX }

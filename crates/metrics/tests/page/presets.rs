@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metrics::catalogue::{Preset, Selection};
+use metrics::catalogue::{CadvisorGroup, Preset, Selection};
 use metrics::{Exposition, Format};
 use snapshot::{Bandwidth, ContainerRow, Limit, NodeSnapshot, Quota};
 
@@ -52,6 +52,24 @@ pub(crate) fn without_quota(row: &ContainerRow) -> ContainerRow {
         waits: Some(waits.into()),
         ..row.clone()
     }
+}
+
+#[test]
+fn the_page_of_cadvisors_names_has_the_chosen_groups_only() {
+    let page = |groups: &[CadvisorGroup]| {
+        let mut exposition = Exposition::new(NO_CAP).with_cadvisor_groups(groups);
+        let (snapshot, agent) = (snapshots::maximal(), snapshots::agent());
+        let page = exposition.render_cadvisor(&snapshot, &agent, Format::Text);
+        let families = read(page, Format::Text);
+        families.into_iter().map(|family| family.name).collect::<Vec<_>>()
+    };
+    let all = page(&CadvisorGroup::ALL);
+    let each: Vec<_> = CadvisorGroup::ALL.iter().flat_map(|group| page(&[*group])).collect();
+    assert_eq!(each, all, "each family is in one group");
+    assert_eq!(page(&[CadvisorGroup::Threads]), ["container_threads"]);
+    let gap = page(&[CadvisorGroup::Pressure, CadvisorGroup::Quota]);
+    assert_eq!((gap.len(), &*gap[0]), (7, "container_spec_cpu_quota"));
+    assert_eq!(page(&[]), [""; 0]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernel_text::{CpuPressure, CpuStat};
+use kernel_text::{CpuStat, Pressure};
 use snapshot::{CfsTotals, KernelCounters};
 
 use super::PathQuota;
@@ -27,6 +27,8 @@ pub(crate) struct LastCounters {
     burst: Counter,
     pressure_some: Counter,
     pressure_full: Counter,
+    /// As last read; they feed no total.
+    pub(crate) extra: ExtraCounters,
     local: Counter,
     /// The ancestors' throttled time when this cgroup was last read, nanoseconds.
     ancestors: Option<u64>,
@@ -34,6 +36,15 @@ pub(crate) struct LastCounters {
     pub(super) own_throttled_ns: u64,
     /// Throttled time by its own quota and its ancestors' quotas.
     pub(crate) throttled_time: ThrottledTime,
+}
+
+/// Values that are read only for the page of cAdvisor's names.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ExtraCounters {
+    pub(crate) memory: Pressure,
+    pub(crate) io: Pressure,
+    /// `pids.current`.
+    pub(crate) tasks: Option<u64>,
 }
 
 /// Increments of the counters since the previous reading.
@@ -168,7 +179,7 @@ impl LastCounters {
     /// Increments of the pressure counters: (some, full).
     pub(crate) fn advance_pressure(
         &mut self,
-        now: CpuPressure,
+        now: Pressure,
         context: &mut Context<'_>,
     ) -> (Option<u64>, Option<u64>) {
         let mut advance = |counter: &mut Counter, ns: Option<u64>| {
@@ -187,6 +198,11 @@ impl LastCounters {
             throttled_ns: self.throttled.last().filter(|_| had_quota),
             pressure_waiting_ns: self.pressure_some.last(),
             pressure_stalled_ns: self.pressure_full.last(),
+            memory_waiting_ns: self.extra.memory.some_ns,
+            memory_stalled_ns: self.extra.memory.full_ns,
+            io_waiting_ns: self.extra.io.some_ns,
+            io_stalled_ns: self.extra.io.full_ns,
+            tasks: self.extra.tasks,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::counter::Context;
 use crate::files::{CgroupDir, FileId, ReadBuffers, ReadErrors};
 use crate::plan::{Clock, Occasion, ReadPlan, read_plan};
 use crate::reading::{Reader, TickReading};
-use crate::slow::SlowReading;
+use crate::slow::{ExtraFiles, SlowReading};
 use crate::tasks::TaskScan;
 
 /// Buffers of the reads, and what they have reported.
@@ -28,10 +28,10 @@ pub(super) struct ReadState {
 }
 
 impl ReadState {
-    pub(super) fn new(proc_root: &Path) -> Self {
+    pub(super) fn new(proc_root: &Path, extra: ExtraFiles) -> Self {
         Self {
             tasks: TaskScan::new(proc_root),
-            slow: SlowReading::default(),
+            slow: SlowReading::with(extra),
             bulk: Bulk::default(),
             buffers: ReadBuffers { text: vec![0; 16 * 1024], ..ReadBuffers::default() },
             errors: ReadErrors::default(),

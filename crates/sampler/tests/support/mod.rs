@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cgroupfs::Hierarchy;
-use sampler::{DescriptorBudget, Sampler, SamplerConfig};
+use sampler::{DescriptorBudget, ExtraFiles, Sampler, SamplerConfig};
 use snapshot::{NodeSnapshot, Published};
 use tempfile::TempDir;
 pub(crate) use testkit::NoNames;
@@ -26,6 +26,7 @@ pub(crate) fn config(root: &Path) -> SamplerConfig {
         reconcile_interval: Duration::from_secs(1_000_000),
         descriptors: DescriptorBudget::from_limit(4096),
         pod_labels: Vec::new(),
+        extra: ExtraFiles::default(),
     }
 }
 

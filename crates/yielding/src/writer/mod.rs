@@ -45,6 +45,8 @@ pub struct Writes {
     pub conflicts: u64,
     /// Number of bursts that the kernel rejected; the cgroup has none then.
     pub rejected: u64,
+    /// Number of pods whose bursts are left to another program since this pass.
+    pub yielded: u64,
     /// Failed writes.
     pub errors: Vec<String>,
 }
@@ -108,6 +110,8 @@ pub(crate) struct Writer {
     rejected: BTreeMap<SettingKey, (String, Instant)>,
     /// Containers whose cpusets cannot shrink, because nested ones have other CPUs.
     unshrinkable: BTreeSet<SettingKey>,
+    /// Pods in which another program set a burst before this one: theirs stay as they are.
+    yielded: BTreeSet<Box<str>>,
 }
 
 impl Writer {
@@ -144,10 +148,11 @@ impl Writer {
     pub(crate) fn reconcile(
         &mut self,
         pass: Pass<'_>,
-        wanted: &RequiredValues,
+        mut wanted: RequiredValues,
         writes: &mut AllWrites,
     ) {
         let Pass { config, now, .. } = pass;
+        self.yield_bursts(pass, &mut wanted, writes);
         let Some(held) = &mut self.held else { return };
         let is_due = |key: &SettingKey| !wanted.contains_key(key);
         let restored = restore_where(&mut held.checkpoint, config, is_due);
@@ -167,6 +172,28 @@ impl Writer {
             let keys = wanted.keys().filter(|key| Feature::of(key.1) == feature);
             conflicts.judge(&keys.map(|key| pod_of(&key.0)).collect(), now);
         }
+    }
+
+    /// Removes the bursts of pods in which another program, such as the kubelet, set one first.
+    fn yield_bursts(
+        &mut self,
+        pass: Pass<'_>,
+        wanted: &mut RequiredValues,
+        writes: &mut AllWrites,
+    ) {
+        let Pass { config, pods, .. } = pass;
+        let Some(held) = &self.held else { return };
+        let bursts = wanted.keys().filter(|key| key.1 == Setting::Burst);
+        let others = bursts.filter(|key| is_set_by_another(config, &held.checkpoint, key));
+        let others: BTreeMap<Box<str>, SettingKey> =
+            others.map(|key| (pod_of(&key.0), key.clone())).collect();
+        for (_, key) in others.iter().filter(|(pod, _)| !self.yielded.contains(*pod)) {
+            let (namespace, pod) = pod_name(pods, &key.0).unwrap_or_default();
+            tracing::info!(namespace, pod, cgroup = %key.0.display(), "another program sets the pod's bursts: left to it");
+            writes.entry(Feature::Burst).or_default().yielded += 1;
+        }
+        wanted.retain(|key, _| key.1 != Setting::Burst || !others.contains_key(&pod_of(&key.0)));
+        self.yielded = others.into_keys().collect();
     }
 
     /// Releases the lock if nothing is written any more.
@@ -321,6 +348,23 @@ impl Writer {
         held.checkpoint.written.insert(key.clone(), written);
         Ok((!is_there).then_some(ValueChange { from: found.value, to: value }))
     }
+}
+
+/// Whether the cgroup has a burst that was there before this agent wrote any.
+fn is_set_by_another(
+    config: &ActorConfig,
+    checkpoint: &YieldingCheckpoint,
+    key: &SettingKey,
+) -> bool {
+    let Some(place) = Place::of(&config.hierarchy, key) else { return false };
+    let is_known = |was: &Written| {
+        cgroupfs::inode(&place.directory).is_ok_and(|inode| inode == was.inode)
+    };
+    if checkpoint.written.get(key).is_some_and(is_known) {
+        return false;
+    }
+    let found = access(key.1).read(&place).ok().flatten();
+    found.is_some_and(|found| found.value.parse::<u64>().is_ok_and(|usec| usec > 0))
 }
 
 /// Whether this agent has written the value that was found.

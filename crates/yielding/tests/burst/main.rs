@@ -19,7 +19,7 @@ use yielding::{
     Actor, ActorConfig, BurstChange, BurstReport, BurstSettings, Feature, Mode, Why, restore,
 };
 
-use node::{Node, path};
+use node::{Node, path, pod_path};
 
 #[test]
 fn a_container_that_gains_bursts_and_its_pod_with_it() {
@@ -160,6 +160,37 @@ fn a_pod_that_sets_its_own_burst_is_left_at_zero() {
     assert_eq!((repairs, conflicts), (3, 1), "once in ten seconds, and reported once");
 }
 
+/// As kubelets with KEP-6333 would do: they write the burst when they create the cgroup.
+#[test]
+fn bursts_of_a_pod_in_which_another_program_set_one_first_are_left_to_it() {
+    for (theirs, expected) in [
+        (path("app"), ["0", "30000", "0"]),
+        (pod_path(), ["30000", "0", "0"]),
+        // Of a container for which this agent requires none.
+        (path("side"), ["20000", "20000", "30000"]),
+    ] {
+        let mut node = Node::new(CgroupVersion::V2);
+        node.file(&node.burst_file(&theirs), "30000\n");
+        let mut actor = node.actor();
+        let yielded: u64 = (0..20).map(|_| node.pass(&mut actor).writes.yielded).sum();
+        assert_eq!((node.bursts(), yielded), (expected.map(str::to_owned), u64::from(expected[1] != "20000")));
+        actor.give_back();
+        assert_eq!(node.read(&node.burst_file(&theirs)), "30000", "{theirs}");
+    }
+}
+
+#[test]
+fn a_burst_that_the_other_program_removes_is_written_again() {
+    let mut node = Node::new(CgroupVersion::V2);
+    node.file(&node.burst_file(&path("app")), "30000\n");
+    let mut actor = node.actor();
+    node.pass(&mut actor);
+    assert_eq!(node.bursts(), ["0", "30000", "0"]);
+    node.file(&node.burst_file(&path("app")), "0\n");
+    node.pass(&mut actor);
+    assert_eq!(node.bursts(), ["20000", "20000", "0"]);
+}
+
 #[test]
 fn a_burst_stays_while_a_changed_limit_has_no_replay() {
     let mut node = Node::new(CgroupVersion::V2);
@@ -247,7 +278,7 @@ fn quotas_above_the_limit_are_rejected_once_and_auto_still_bursts() {
 /// Writes the checkpoint of an agent that scaled the quotas of `app` and its pod, by 1.2, and
 /// crashed. A kernel before 6.10 has divided the burst of the runtime, 12345.
 fn scale_by_an_older_agent(node: &Node) {
-    let written = [(path("app"), 40_000, ",\"burst\":12345"), (node::pod_path(), 200_000, "")];
+    let written = [(path("app"), 40_000, ",\"burst\":12345"), (pod_path(), 200_000, "")];
     let entries = written.map(|(path, limit, burst)| {
         let scaled = limit * 6 / 5;
         node.quota(&path, scaled);
@@ -281,8 +312,8 @@ fn scaled_quotas_of_an_older_agent_are_restored_once() {
         scale_by_an_older_agent(&node);
         node.pass(&mut node.actor());
         assert_eq!(node.quotas(), [200_000, 40_000, 40_000], "after a pass");
-        let checkpoint = fs::read_to_string(node.dir.path().join("state/yields.json")).unwrap();
-        assert!(checkpoint.contains("burst") && !checkpoint.contains("quota"), "{checkpoint}");
+        assert_eq!(node.bursts(), ["0", "12345", "0"], "left to the runtime");
+        assert!(!node.dir.path().join("state/yields.json").exists());
     }
 }
 
@@ -331,7 +362,7 @@ fn a_pod_limit_keeps_headroom_above_the_burst_of_the_pod() {
     let mut node = Node::of(CgroupVersion::V2, &["app", "side"]);
     // Its own limit is half of the containers' limits together.
     node.pod.resources.cpu_limit_millis = Some(400);
-    node.quota(&node::pod_path(), 40_000);
+    node.quota(&pod_path(), 40_000);
     node.pass(&mut node.actor());
     assert_eq!(node.bursts(), ["30000", "20000", "20000"]);
 }
