@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kubepods::path::{CgroupPath, parse_below_mount};
+
 use crate::KubepodsTree;
 
 /// Minimum time between two walks: a walk reads every directory of the hierarchy.
@@ -16,6 +18,10 @@ const REST: Duration = Duration::from_secs(5);
 const KEPT_WALKS: u64 = 2;
 /// Maximum number of stored directories.
 const MAX_PATHS: usize = 100_000;
+/// Maximum number of directories that a walk reads below one container: a container that may create
+/// cgroups can create thousands, and must not make the walk expensive for the node. Waits in others
+/// stay unknown.
+const MAX_NESTED: usize = 256;
 
 /// Paths of all cgroups of a hierarchy.
 #[derive(Debug)]
@@ -64,17 +70,33 @@ impl PathIndex {
         if let Ok(inode) = cgroupfs::inode(&self.mount) {
             self.see(inode, "".into());
         }
-        let mut unlisted = vec![String::new()];
-        while let Some(parent) = unlisted.pop() {
+        // Directories, and for those of a container, its place in `nested`.
+        let mut unlisted = vec![(String::new(), None)];
+        // Number of directories seen below each container.
+        let mut nested: Vec<usize> = Vec::new();
+        while let Some((parent, container)) = unlisted.pop() {
             // A cgroup that was removed before it could be listed has no children.
             let Ok(children) = cgroupfs::subdirectories(&self.mount.join(&parent)) else {
                 continue;
             };
             for child in children {
+                if let Some(container) = container {
+                    nested[container] += 1;
+                    if nested[container] > MAX_NESTED {
+                        break;
+                    }
+                }
                 let path =
                     if parent.is_empty() { child.name } else { format!("{parent}/{}", child.name) };
                 self.see(child.inode, path.as_str().into());
-                unlisted.push(path);
+                let container = container.or_else(|| {
+                    let is_one = matches!(parse_below_mount(&path), Some(CgroupPath::Container(_)));
+                    is_one.then(|| {
+                        nested.push(0);
+                        nested.len() - 1
+                    })
+                });
+                unlisted.push((path, container));
             }
         }
         let oldest = self.walks.saturating_sub(KEPT_WALKS);
@@ -109,6 +131,30 @@ mod tests {
         subscription.reconcile(start, Duration::ZERO, &mut Vec::new());
         let inode = cgroupfs::inode(&root.path().join("kubepods/burstable")).unwrap();
         assert_eq!(index.path(inode, start), Some("kubepods/burstable"));
+    }
+
+    #[test]
+    fn many_cgroups_below_a_container_hide_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        let pod = root.path().join("kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0001");
+        let containers = ["1", "2"].map(|digit| pod.join(digit.repeat(64)));
+        for number in 0..10_000 {
+            std::fs::create_dir_all(containers[0].join(format!("tenant/{number}"))).unwrap();
+        }
+        let others = [containers[1].join("init.scope"), root.path().join("system.slice/a.service")];
+        for other in &others {
+            std::fs::create_dir_all(other).unwrap();
+        }
+        let mut index = PathIndex::new(root.path(), None);
+        let start = Instant::now();
+        for other in &others {
+            let path = other.strip_prefix(root.path()).unwrap().to_str();
+            assert_eq!(index.path(cgroupfs::inode(other).unwrap(), start), path);
+        }
+        assert_eq!(index.path(u64::MAX, start), None);
+        // Kubepods, its class, the pod, two containers and a nested cgroup; the service with its
+        // slice; the mount.
+        assert_eq!(index.paths.len(), MAX_NESTED + 6 + 2 + 1);
     }
 
     #[test]

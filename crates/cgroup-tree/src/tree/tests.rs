@@ -442,3 +442,24 @@ fn the_tree_recovers_from_a_thread_that_panics_with_the_lock() {
     node.prompt.poll();
     assert_eq!(node.prompt.seen(), node.expected());
 }
+
+/// As of a container that may create cgroups.
+#[test]
+fn ten_thousand_cgroups_below_a_container_wake_nobody() {
+    for version in [CgroupVersion::V1, CgroupVersion::V2] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut hierarchy = Hierarchy::new(directory.path(), version, TreeOptions::default());
+        hierarchy.make(CONTAINER);
+        hierarchy.prompt.reconcile();
+        hierarchy.second.poll();
+        let before = hierarchy.prompt.seen();
+        assert!(before.contains_key(CONTAINER));
+        for number in 0..10_000 {
+            hierarchy.make(&format!("{CONTAINER}/{number}"));
+        }
+        hierarchy.write(&format!("{CONTAINER}/1"));
+        assert!(!hierarchy.prompt.is_woken(), "{version:?}");
+        hierarchy.prompt.reconcile();
+        assert_eq!(hierarchy.prompt.seen(), before, "{version:?}");
+    }
+}
