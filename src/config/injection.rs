@@ -31,6 +31,7 @@ pub(super) fn resolve(options: &Options) -> Result<Option<InjectionRules>, Failu
     Ok(Some(InjectionRules {
         observes,
         memory_share: options.inject_memory_share,
+        request_factor: options.inject_request_factor,
         profiles: if has_profiles { profiles } else { Vec::new() },
     }))
 }
@@ -64,6 +65,16 @@ mod tests {
         };
         assert_eq!(share(""), Ok(analysis::HEAP_SHARE));
         assert_eq!(share("injectMemoryShare: 0.9"), Ok(0.9));
+    }
+
+    #[test]
+    fn requests_count_only_with_a_factor() {
+        let factor = |yaml: &str| {
+            let yaml = format!("nri: on\ninjectEnv: annotated\n{yaml}");
+            resolve(&yaml).map(|injection| injection.unwrap().request_factor)
+        };
+        assert_eq!(factor(""), Ok(None));
+        assert_eq!(factor("injectRequestFactor: 2"), Ok(Some(2.0)));
     }
 
     #[test]

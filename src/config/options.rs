@@ -327,6 +327,12 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Environment", value_name = "SHARE", default_value = "0.7")]
     #[arg(within(share(analysis::MAX_HEAP_SHARE)))]
     pub(crate) inject_memory_share: f64,
+    /// Threads per requested core for containers without a CPU limit, rounded up, e.g. 2 [default:
+    /// GOMAXPROCS only with a limit]
+    #[arg(long, help_heading = "Environment", value_name = "FACTOR")]
+    #[arg(within(share(MAX_REQUEST_FACTOR)))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) inject_request_factor: Option<f64>,
     /// Pods whose containers get variables without an annotation; in the file only.
     #[arg(skip)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -412,6 +418,9 @@ const fn millis(millis: u64) -> HumanDuration {
 const fn seconds(seconds: u64) -> HumanDuration {
     HumanDuration(Duration::from_secs(seconds))
 }
+
+/// Maximum number of threads per requested core.
+const MAX_REQUEST_FACTOR: f64 = 100.0;
 
 const fn share(most: f64) -> (Bound<f64>, Bound<f64>) {
     (Bound::Excluded(0.0), Bound::Included(most))

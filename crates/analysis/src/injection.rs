@@ -105,15 +105,20 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Number of CPUs that the container may use at its start.
     pub usable_cpus: Option<u64>,
+    /// CPU request times the configured factor, thousandths of a core: the threads of a container
+    /// without a quota.
+    pub scaled_request_millis: Option<u64>,
 }
 
 impl Limits {
     /// Whole cores of the lowest quota, at least 1: with more running threads than that, the quota
-    /// throttles them. At most the usable CPUs: no more threads run at once.
+    /// throttles them. Without a quota the scaled request, rounded up. At most the usable CPUs: no
+    /// more threads run at once.
     fn cores(&self) -> Option<u64> {
         let quotas = self.cpu_millis.into_iter().chain(self.pod_cpu_millis);
-        let millis = quotas.filter(|&millis| millis > 0).min()?;
-        Some(self.usable((millis / 1000).max(1)))
+        let of_quota = quotas.filter(|&millis| millis > 0).min().map(|millis| millis / 1000);
+        let of_request = || self.scaled_request_millis.map(|millis| millis.div_ceil(1000));
+        Some(self.usable(of_quota.or_else(of_request)?.max(1)))
     }
 
     fn usable(&self, cores: u64) -> u64 {
@@ -354,6 +359,31 @@ mod tests {
             let value = of(Variable::Gomaxprocs, limits);
             assert_eq!(value.as_deref(), expected, "{own:?} {pod:?} {cpus}");
         }
+    }
+
+    #[test]
+    fn threads_come_from_the_scaled_request_only_without_a_quota() {
+        let known = Known { go_follows_limit: true, ..Known::default() };
+        let cases = [
+            (None, None, Some(500), Some("1")),
+            (None, None, Some(2000), Some("2")),
+            (None, None, Some(2001), Some("3")),
+            (None, None, Some(64_000), Some("8")),
+            (Some(0), None, Some(2000), Some("2")),
+            (Some(4000), None, Some(2000), Some("4")),
+            (None, Some(1500), Some(4000), Some("1")),
+            (None, None, None, None),
+        ];
+        for (own, pod, scaled_request_millis, expected) in cases {
+            let limits =
+                Limits { usable_cpus: Some(8), scaled_request_millis, ..cpu(own, pod) };
+            let value = of(Variable::Gomaxprocs, limits);
+            assert_eq!(value.as_deref(), expected, "{own:?} {pod:?} {scaled_request_millis:?}");
+        }
+        // Go 1.25 knows limits, not requests.
+        let limits = Limits { usable_cpus: Some(8), scaled_request_millis: Some(2000), ..cpu(None, None) };
+        let new_go = value(Variable::Gomaxprocs, &limits, &known, HEAP_SHARE);
+        assert_eq!(new_go.as_deref(), Some("2"));
     }
 
     #[test]

@@ -93,14 +93,17 @@ pub(crate) fn resources(linux: Option<&LinuxResources>) -> Resources {
     let period = cpu.and_then(|cpu| cpu.period.as_ref()).map(|period| period.value);
     let limit = quota.zip(period.filter(|&period| period > 0));
     Resources {
-        // The kubelet rounds down to shares, 1024 for a CPU: rounding up restores the request.
-        cpu_request_millis: shares
-            .filter(|&shares| shares > MIN_SHARES)
-            .map(|shares| shares.saturating_mul(1000).div_ceil(1024)),
+        cpu_request_millis: shares.and_then(request_of_shares),
         cpu_limit_millis: limit.map(|(quota, period)| quota.saturating_mul(1000) / period),
         memory_request_bytes: None,
         memory_limit_bytes: memory.and_then(|limit| positive(limit.value)),
     }
+}
+
+/// The CPU request, thousandths of a core, that the kubelet made these shares of; `None` without
+/// one. It rounds down to shares, 1024 for a CPU: rounding up restores the request.
+pub(crate) fn request_of_shares(shares: u64) -> Option<u64> {
+    (shares > MIN_SHARES).then(|| shares.saturating_mul(1000).div_ceil(1024))
 }
 
 /// A value that is a limit: 0 and -1 mean none.

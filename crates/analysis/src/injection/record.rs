@@ -32,6 +32,7 @@ impl Record {
                 ("podCpuMillis", _) => record.limits.pod_cpu_millis = number,
                 ("memoryBytes", _) => record.limits.memory_bytes = number,
                 ("usableCpus", _) => record.limits.usable_cpus = number,
+                ("scaledRequestMillis", _) => record.limits.scaled_request_millis = number,
                 (_, Some(variable)) => record.values.push((variable, value.to_owned())),
                 _ => {}
             }
@@ -73,12 +74,14 @@ impl fmt::Display for Record {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut pairs: Vec<String> =
             self.values.iter().map(|(name, value)| format!("{}={value}", name.name())).collect();
-        let Limits { cpu_millis, pod_cpu_millis, memory_bytes, usable_cpus } = self.limits;
+        let Limits { cpu_millis, pod_cpu_millis, memory_bytes, usable_cpus, scaled_request_millis } =
+            self.limits;
         for (key, limit) in [
             ("cpuMillis", cpu_millis),
             ("podCpuMillis", pod_cpu_millis),
             ("memoryBytes", memory_bytes),
             ("usableCpus", usable_cpus),
+            ("scaledRequestMillis", scaled_request_millis),
         ] {
             pairs.extend(limit.map(|limit| format!("{key}={limit}")));
         }
@@ -100,12 +103,13 @@ mod tests {
             pod_cpu_millis: None,
             memory_bytes: Some(512 * MIB),
             usable_cpus: Some(8),
+            scaled_request_millis: Some(2500),
         };
         let values =
             vec![(Variable::Gomaxprocs, "1".to_owned()), (Variable::Gomemlimit, "358MiB".into())];
         let record = Record { values, limits };
         let text =
-            "GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912 usableCpus=8";
+            "GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912 usableCpus=8 scaledRequestMillis=2500";
         assert_eq!(record.to_string(), text);
         assert_eq!(Record::parse(text), record);
         assert_eq!(Record::parse(&format!("{text} PATH=/bin later=1 word")), record);

@@ -10,6 +10,9 @@ use kernel_text::CpuSet;
 use kubepods::model::{self, ContainerKind, Pod};
 use nri::api::LinuxResources;
 
+use super::rules::InjectionRules;
+use crate::report::request_of_shares;
+
 /// Containers with variables, by the runtime's id. A copy is cheap.
 pub(super) type InjectedContainers = BTreeMap<String, Arc<InjectedContainer>>;
 
@@ -110,12 +113,14 @@ impl Listed {
 }
 
 /// CPU quotas and memory limits of a container and its pod.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Resources {
     pub(super) own: Limit,
     pub(super) pod: Limit,
     /// Number of CPUs that the container may use at its start.
     pub(super) usable_cpus: Option<u64>,
+    /// Threads per requested core of a container without a CPU limit.
+    pub(super) request_factor: Option<f64>,
 }
 
 /// `None` means no limit.
@@ -123,12 +128,17 @@ pub(super) struct Resources {
 pub(super) struct Limit {
     cpu_millis: Option<u64>,
     memory_bytes: Option<u64>,
+    /// CPU request of a container.
+    request_millis: Option<u64>,
 }
 
 impl Resources {
     pub(super) fn limits(&self) -> Limits {
         let memory = [self.own, self.pod].into_iter().filter_map(|limit| limit.memory_bytes);
+        let scaled = |millis: u64, factor: f64| (millis as f64 * factor).round() as u64;
+        let request = self.own.request_millis.zip(self.request_factor);
         Limits {
+            scaled_request_millis: request.map(|(millis, factor)| scaled(millis, factor)),
             cpu_millis: self.own.cpu_millis,
             pod_cpu_millis: self.pod.cpu_millis,
             memory_bytes: memory.min(),
@@ -146,6 +156,7 @@ impl Resources {
         self.pod = Limit {
             cpu_millis: changed(self.pod.cpu_millis, sum.cpu_millis),
             memory_bytes: changed(self.pod.memory_bytes, sum.memory_bytes),
+            request_millis: None,
         };
     }
 }
@@ -171,6 +182,10 @@ impl Limit {
             let millis = |quota: u64| quota.saturating_mul(1000) / period;
             self.cpu_millis = positive(quota.value).map(millis);
         }
+        let shares = resources.cpu.as_ref().and_then(|cpu| cpu.shares.as_ref());
+        if let Some(shares) = shares {
+            self.request_millis = request_of_shares(shares.value);
+        }
         if let Some(limit) = resources.memory.as_ref().and_then(|memory| memory.limit.as_ref()) {
             self.memory_bytes = positive(limit.value);
         }
@@ -188,13 +203,14 @@ impl Limit {
         Self {
             cpu_millis: actual.cpu_limit_millis.or(desired.cpu_limit_millis),
             memory_bytes: actual.memory_limit_bytes.or(desired.memory_limit_bytes),
+            request_millis: None,
         }
     }
 
     /// The pod's limit at the start of a container with these limits, of which the record has only
     /// the lower memory limit.
     pub(super) fn of_pod_at_start(limits: &Limits) -> Self {
-        Self { cpu_millis: limits.pod_cpu_millis, memory_bytes: limits.memory_bytes }
+        Self { cpu_millis: limits.pod_cpu_millis, memory_bytes: limits.memory_bytes, request_millis: None }
     }
 
     /// Limits under which the pod reports the container to run.
@@ -203,8 +219,11 @@ impl Limit {
     }
 
     fn of_spec(resources: &model::Resources) -> Self {
-        let model::Resources { cpu_limit_millis, memory_limit_bytes, .. } = *resources;
-        Self { cpu_millis: cpu_limit_millis, memory_bytes: memory_limit_bytes }
+        Self {
+            cpu_millis: resources.cpu_limit_millis,
+            memory_bytes: resources.memory_limit_bytes,
+            request_millis: resources.cpu_request_millis.filter(|&millis| millis > 0),
+        }
     }
 }
 
@@ -226,7 +245,7 @@ pub(super) fn would_inject(
     container: &model::Container,
     request: &Request,
     online: Option<u64>,
-    memory_share: f64,
+    rules: &InjectionRules,
 ) -> Option<String> {
     let listed = Listed::of(pod, container, Known::default());
     if !request.selects(&container.name, Some(listed.place)) {
@@ -236,8 +255,9 @@ pub(super) fn would_inject(
         own: Limit::of_container(container),
         pod: listed.pod_limit,
         usable_cpus: online,
+        request_factor: rules.request_factor,
     };
-    let values = request.missing(|_| false, &now.limits(), &listed.known, memory_share);
+    let values = request.missing(|_| false, &now.limits(), &listed.known, rules.memory_share);
     let values: Vec<String> =
         values.iter().map(|(variable, value)| format!("{}={value}", variable.name())).collect();
     (!values.is_empty())

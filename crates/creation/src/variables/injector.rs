@@ -145,7 +145,12 @@ impl Injector {
             record,
             is_injected: false,
             known: Known::default(),
-            now: Resources { own: Limit::of(own), usable_cpus, ..Resources::default() },
+            now: Resources {
+                own: Limit::of(own),
+                usable_cpus,
+                request_factor: self.rules.request_factor,
+                ..Resources::default()
+            },
             memory_share: self.rules.memory_share,
         }
     }

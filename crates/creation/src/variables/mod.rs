@@ -141,6 +141,6 @@ pub fn of_pod(rules: &InjectionRules, online_cpus: Option<u64>, pod: &Pod) -> Ve
     let request = rules.request(&pod.namespace, &labels.collect(), annotations);
     let Ok(Some(request)) = request else { return Vec::new() };
     let containers = pod.containers.iter();
-    let of = |container| would_inject(pod, container, &request, online_cpus, rules.memory_share);
+    let of = |container| would_inject(pod, container, &request, online_cpus, rules);
     containers.filter_map(of).collect()
 }

@@ -29,6 +29,9 @@ pub struct InjectionRules {
     pub observes: bool,
     /// Share of the memory limit for GOMEMLIMIT, above 0 and up to 0.9.
     pub memory_share: f64,
+    /// Threads per requested core for containers without a CPU limit, above 0; `None`: they get
+    /// no variable about threads.
+    pub request_factor: Option<f64>,
     /// Profiles in their order; empty unless they are in force.
     pub profiles: Vec<(Selector, Request)>,
 }

@@ -42,7 +42,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range $key := list "pinning" "schedTrace" "bestEffort" "burst" "log" }}
 {{- if kindIs "bool" (get $config $key) }}{{ $_ := set $config $key (ternary "on" "off" (get $config $key)) }}{{ end }}
 {{- end }}
-{{- range $key := list "cpuBudget" "schedTraceBudget" "injectMemoryShare" }}
+{{- range $key := list "cpuBudget" "schedTraceBudget" "injectMemoryShare" "injectRequestFactor" }}
 {{- if and (hasKey $config $key) (kindIs "string" (get $config $key)) }}{{ $_ := set $config $key (float64 (get $config $key)) }}{{ end }}
 {{- end }}
 {{- range $key := list "bestEffort" "burst" }}

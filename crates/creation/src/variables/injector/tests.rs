@@ -76,7 +76,7 @@ fn listed_as(kind: ContainerKind) -> Listed {
 }
 
 fn rules(observes: bool, profiles: Vec<(Selector, Request)>) -> InjectionRules {
-    InjectionRules { observes, memory_share: HEAP_SHARE, profiles }
+    InjectionRules { observes, memory_share: HEAP_SHARE, request_factor: None, profiles }
 }
 
 /// An injector on a node with eight CPUs, and this pod in the list.

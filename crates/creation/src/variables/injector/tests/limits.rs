@@ -114,3 +114,40 @@ fn a_pods_own_limit_counts_as_soon_as_it_is_listed() {
     assert_eq!(listed(Some(2000)), "shop cart app GOMAXPROCS 8 stale");
     assert_eq!(listed(None), "shop cart app GOMAXPROCS 8 injected");
 }
+
+#[test]
+fn without_a_cpu_limit_the_request_times_the_factor_counts() {
+    let with_shares = |shares: u64, limits| {
+        let mut app = with_limits("app", limits);
+        let resources = app.linux.as_mut().unwrap().resources.as_mut().unwrap();
+        resources.cpu.as_mut().unwrap().shares = Some(OptionalUInt64 { value: shares });
+        app
+    };
+    let created = |request_factor, app: Container| {
+        let rules = InjectionRules { request_factor, ..rules(false, Vec::new()) };
+        let listed = |_: &str, _: &str| Some(listed_as(ContainerKind::App));
+        let mut injector = Injector::new(rules, Some(8), listed, |_| {});
+        env(&injector.create_container(opted_in(), app))
+    };
+    // 750m are 768 shares.
+    let without_limit = || with_shares(768, (None, None));
+    assert_eq!(created(None, without_limit()), [""; 0]);
+    assert_eq!(created(Some(1.0), without_limit()), ["GOMAXPROCS=1"]);
+    assert_eq!(created(Some(3.0), without_limit()), ["GOMAXPROCS=3"]);
+    assert_eq!(created(Some(100.0), without_limit()), ["GOMAXPROCS=8"], "as many as there are CPUs");
+    assert_eq!(created(Some(3.0), with_shares(768, (Some(1000), None))), ["GOMAXPROCS=1"]);
+    // The kubelet's shares of a container without a request.
+    assert_eq!(created(Some(3.0), with_shares(2, (None, None))), [""; 0]);
+}
+
+#[test]
+fn a_listed_container_without_a_cpu_limit_would_get_the_same() {
+    let mut pod = pod_of((None, None), &[("app", (None, None))]);
+    pod.containers[0].resources.cpu_request_millis = Some(750);
+    let of = |request_factor| {
+        let rules = InjectionRules { request_factor, ..rules(false, Vec::new()) };
+        super::super::super::of_pod(&rules, Some(8), &pod)
+    };
+    assert_eq!(of(None), [""; 0]);
+    assert_eq!(of(Some(3.0)), ["shop/cart/app GOMAXPROCS=3"]);
+}
