@@ -85,8 +85,8 @@ mod tests {
         assert_eq!(groups("cadvisorMetrics: true\n").unwrap(), CadvisorGroup::ALL);
         let chosen = groups("cadvisorGroups: spec, pressure\n").unwrap();
         assert_eq!(chosen, [CadvisorGroup::Spec, CadvisorGroup::Pressure]);
-        let error = groups("cadvisorGroups: quota\n").unwrap_err().to_string();
-        assert!(error.contains("no group \"quota\"; expected usage, throttling"), "{error}");
+        let error = groups("cadvisorGroups: limits\n").unwrap_err().to_string();
+        assert!(error.contains("no group \"limits\"; expected usage, throttling"), "{error}");
     }
 
     #[test]

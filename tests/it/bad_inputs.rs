@@ -32,7 +32,7 @@ const CASES: &[(&str, &str, i32, &str)] = &[
     ("max-series", "many", BAD, "a whole number"),
     ("ui", "perhaps", BAD, "off, on"),
     ("cadvisor-metrics", "perhaps", BAD, "perhaps"),
-    ("cadvisor-groups", "quota", BAD, "expected usage, throttling"),
+    ("cadvisor-groups", "limits", BAD, "expected usage, throttling"),
     ("metrics-auth", "true", BAD, "clear text"),
     ("allowed-hosts", "https://cpu.example.com", BAD, "without scheme and port"),
     ("allowed-hosts", "a.example,", BAD, "is not a host name"),
