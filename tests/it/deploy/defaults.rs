@@ -28,7 +28,7 @@ fn an_agent_asks_for_little_and_is_never_throttled() {
     let resources = pod(&render(&[]))["containers"][0]["resources"].clone();
     let requests =
         ["cpu", "memory"].map(|name| resources["requests"][name].as_str().unwrap().to_owned());
-    assert_eq!(requests, ["20m", "32Mi"]);
+    assert_eq!(requests, ["20m", "48Mi"]);
     assert!(
         resources["limits"]["cpu"].is_null() && resources["limits"]["memory"] == "128Mi",
         "{resources:?}"
@@ -41,7 +41,7 @@ fn an_agent_that_answers_the_runtime_asks_for_more() {
     let request = |values: &str| {
         let agent = pod(&render(&[&format!("--set={values}")]))["containers"][0].clone();
         let requests = agent["resources"]["requests"].clone();
-        assert_eq!(requests["memory"], "32Mi", "{values}");
+        assert_eq!(requests["memory"], "48Mi", "{values}");
         requests["cpu"].as_str().unwrap().to_owned()
     };
     assert_eq!(request("nri.enabled=true"), "100m");
