@@ -33,7 +33,7 @@ pub(crate) fn percents(bounds: Bounds) -> String {
     if lower == upper { upper } else { format!("{}-{upper}", lower.trim_end_matches('%')) }
 }
 
-/// Time per second, given in seconds: `0`, `749ms`, `4.80s`, `12.3s`, `128s`.
+/// A time, given in seconds: `0`, `749ms`, `4.80s`, `12.3s`, `128s`.
 pub(crate) fn time(value: Option<f64>) -> String {
     value.map_or(ABSENT.to_owned(), |value| match value {
         value if value < 0.0005 => "0".to_owned(),

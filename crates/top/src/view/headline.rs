@@ -74,7 +74,7 @@ fn facts(app: &App, frame: &Frame, with_containers: bool) -> Vec<String> {
         facts.push(format!("best effort: step {}{mode}", state.step));
     }
     if let Some(steal) = node.steal.filter(|steal| *steal >= 0.005) {
-        facts.push(format!("steal {}", text::time(Some(steal))));
+        facts.push(format!("steal {}", text::percent(Some(steal))));
     }
     facts
 }
