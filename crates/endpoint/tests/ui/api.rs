@@ -291,13 +291,13 @@ fn advice_with_every_field_matches_its_schema() {
 }
 
 #[test]
-fn garbage_collection_stands_beside_throttling_in_a_frame_and_matches_its_schema() {
+fn garbage_collection_of_a_pod_is_complete_and_matches_its_schema() {
     let server = Server::start(2, true).ten_seconds();
     let document = server.json("/api/v1/openapi.json");
     let pod = server.json("/api/v1/pods/uid-1");
     assert_valid(&document, "/api/v1/pods/{uid}", "200", &pod);
     let row = &pod["containers"][0];
-    assert!(row["throttledShare"].is_number(), "{row}");
+    assert!(row["usageCores"].is_number(), "{row}");
     let expected = json!({
         "cpuShare": 0.37, "cycles": 2.5, "stoppedShare": 0.02, "gogc": 100, "gomaxprocs": 2,
         "collectors": ["G1 young collection pauses"],
