@@ -145,7 +145,8 @@ fn series_under_cadvisors_names_equal_those_of_the_recorded_kubelet() {
         let is_v2 = node.starts_with("cluster");
         assert_eq!(families.len(), if is_v2 { 8 } else { 7 }, "{node}: {families:?}");
         let expected = kubelet.iter().filter(|((name, labels), _)| {
-            families.contains(&**name) && labels.get("container").is_some_and(|name| !name.is_empty())
+            families.contains(&**name)
+                && labels.get("container").is_some_and(|name| !name.is_empty())
         });
         let expected: BTreeMap<_, _> = expected.map(|(s, v)| (s.clone(), *v)).collect();
         let series = |page: &Series| page.keys().cloned().collect::<BTreeSet<_>>();
@@ -153,7 +154,8 @@ fn series_under_cadvisors_names_equal_those_of_the_recorded_kubelet() {
 
         let types = |text: &str| -> BTreeSet<String> {
             let lines = text.lines().filter(|line| line.starts_with("# TYPE "));
-            let of = |line: &&str| line.split(' ').nth(2).is_some_and(|name| families.contains(name));
+            let of =
+                |line: &&str| line.split(' ').nth(2).is_some_and(|name| families.contains(name));
             lines.filter(of).map(str::to_owned).collect()
         };
         assert_eq!(types(&page.cadvisor), types(&text), "{node}");

@@ -375,13 +375,13 @@ mod tests {
             (None, None, None, None),
         ];
         for (own, pod, scaled_request_millis, expected) in cases {
-            let limits =
-                Limits { usable_cpus: Some(8), scaled_request_millis, ..cpu(own, pod) };
+            let limits = Limits { usable_cpus: Some(8), scaled_request_millis, ..cpu(own, pod) };
             let value = of(Variable::Gomaxprocs, limits);
             assert_eq!(value.as_deref(), expected, "{own:?} {pod:?} {scaled_request_millis:?}");
         }
         // Go 1.25 knows limits, not requests.
-        let limits = Limits { usable_cpus: Some(8), scaled_request_millis: Some(2000), ..cpu(None, None) };
+        let limits =
+            Limits { usable_cpus: Some(8), scaled_request_millis: Some(2000), ..cpu(None, None) };
         let new_go = value(Variable::Gomaxprocs, &limits, &known, HEAP_SHARE);
         assert_eq!(new_go.as_deref(), Some("2"));
     }

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use kernel_text::{
-    CgroupVersion, CpuSet, MemoryStat, NumaStat, Pressure, limit_bytes, parse_u64,
-};
+use kernel_text::{CgroupVersion, CpuSet, MemoryStat, NumaStat, Pressure, limit_bytes, parse_u64};
 use snapshot::{ContainerRow, CpusetRow, Limit};
 
 use crate::cgroup::LastCounters;

@@ -49,7 +49,8 @@ fn pressure_and_tasks_are_the_kernels_values() {
 
 #[test]
 fn files_that_are_not_configured_are_not_read() {
-    let unreadable = [("memory.pressure", "some x\n"), ("io.pressure", "some x\n"), ("pids.current", "x")];
+    let unreadable =
+        [("memory.pressure", "some x\n"), ("io.pressure", "some x\n"), ("pids.current", "x")];
     let (kernel, errors) = sample(ExtraFiles::default(), unreadable);
     assert_eq!((kernel.memory_waiting_ns, kernel.tasks, errors), (None, None, 0));
     // Two containers with three files.

@@ -108,8 +108,7 @@ mod tests {
         let values =
             vec![(Variable::Gomaxprocs, "1".to_owned()), (Variable::Gomemlimit, "358MiB".into())];
         let record = Record { values, limits };
-        let text =
-            "GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912 usableCpus=8 scaledRequestMillis=2500";
+        let text = "GOMAXPROCS=1 GOMEMLIMIT=358MiB cpuMillis=1500 memoryBytes=536870912 usableCpus=8 scaledRequestMillis=2500";
         assert_eq!(record.to_string(), text);
         assert_eq!(Record::parse(text), record);
         assert_eq!(Record::parse(&format!("{text} PATH=/bin later=1 word")), record);

@@ -210,7 +210,11 @@ impl Limit {
     /// The pod's limit at the start of a container with these limits, of which the record has only
     /// the lower memory limit.
     pub(super) fn of_pod_at_start(limits: &Limits) -> Self {
-        Self { cpu_millis: limits.pod_cpu_millis, memory_bytes: limits.memory_bytes, request_millis: None }
+        Self {
+            cpu_millis: limits.pod_cpu_millis,
+            memory_bytes: limits.memory_bytes,
+            request_millis: None,
+        }
     }
 
     /// Limits under which the pod reports the container to run.

@@ -22,8 +22,8 @@ pub use format::{Format, accepts_gzip};
 pub use gzip::decompress;
 
 use crate::catalogue::{
-    ADVICE, CADVISOR, CONTAINER, CadvisorGroup, CatalogueTable, FamilyId, Form, INTERFERENCE, NODE, POD, Preset,
-    SLOWED, Selection, Step, steps,
+    ADVICE, CADVISOR, CONTAINER, CadvisorGroup, CatalogueTable, FamilyId, Form, INTERFERENCE, NODE,
+    POD, Preset, SLOWED, Selection, Step, steps,
 };
 use crate::{AdviceRow, AgentMetrics, SlowedRow};
 use cap::Cap;

@@ -357,9 +357,8 @@ fn is_set_by_another(
     key: &SettingKey,
 ) -> bool {
     let Some(place) = Place::of(&config.hierarchy, key) else { return false };
-    let is_known = |was: &Written| {
-        cgroupfs::inode(&place.directory).is_ok_and(|inode| inode == was.inode)
-    };
+    let is_known =
+        |was: &Written| cgroupfs::inode(&place.directory).is_ok_and(|inode| inode == was.inode);
     if checkpoint.written.get(key).is_some_and(is_known) {
         return false;
     }

@@ -173,7 +173,10 @@ fn bursts_of_a_pod_in_which_another_program_set_one_first_are_left_to_it() {
         node.file(&node.burst_file(&theirs), "30000\n");
         let mut actor = node.actor();
         let yielded: u64 = (0..20).map(|_| node.pass(&mut actor).writes.yielded).sum();
-        assert_eq!((node.bursts(), yielded), (expected.map(str::to_owned), u64::from(expected[1] != "20000")));
+        assert_eq!(
+            (node.bursts(), yielded),
+            (expected.map(str::to_owned), u64::from(expected[1] != "20000"))
+        );
         actor.give_back();
         assert_eq!(node.read(&node.burst_file(&theirs)), "30000", "{theirs}");
     }

@@ -134,7 +134,11 @@ fn without_a_cpu_limit_the_request_times_the_factor_counts() {
     assert_eq!(created(None, without_limit()), [""; 0]);
     assert_eq!(created(Some(1.0), without_limit()), ["GOMAXPROCS=1"]);
     assert_eq!(created(Some(3.0), without_limit()), ["GOMAXPROCS=3"]);
-    assert_eq!(created(Some(100.0), without_limit()), ["GOMAXPROCS=8"], "as many as there are CPUs");
+    assert_eq!(
+        created(Some(100.0), without_limit()),
+        ["GOMAXPROCS=8"],
+        "as many as there are CPUs"
+    );
     assert_eq!(created(Some(3.0), with_shares(768, (Some(1000), None))), ["GOMAXPROCS=1"]);
     // The kubelet's shares of a container without a request.
     assert_eq!(created(Some(3.0), with_shares(2, (None, None))), [""; 0]);
