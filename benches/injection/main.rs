@@ -90,6 +90,7 @@ fn variables(case: usize, language: &str, scene: &Scene) -> Vec<(&'static str, S
         pod_cpu_millis: Some(scene.cpu_millis),
         memory_bytes: Some(MEMORY),
         usable_cpus: None,
+        scaled_request_millis: None,
     };
     let known = Known { go_follows_limit: language != "1.24", ..Known::default() };
     let requested = match case {
