@@ -370,8 +370,8 @@ fn a_file_of_one_segment_damaged_at_its_start_is_said_to_be_damaged() {
 
 /// Number of bytes after the header of the only segment.
 fn records(bytes: &[u8]) -> usize {
-    let length = u32::from_le_bytes(bytes[12..16].try_into().unwrap());
-    bytes.len() - 20 - usize::try_from(length).unwrap()
+    let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"));
+    bytes.len() - 20 - length as usize
 }
 
 #[test]
