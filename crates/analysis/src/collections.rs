@@ -195,7 +195,7 @@ impl LargerHeap {
     /// replay, so that it does not change with each reading.
     fn limit_cores(self, facts: &Facts) -> Option<f64> {
         let (limit, share) = (facts.cpu.limit?.cores, facts.gc.as_ref()?.cpu_share?);
-        let left = limit * (1.0 - share * self.factor);
+        let left = limit * (1.0 - share * (1.0 - self.factor));
         let candidate = LIMITS_CORES.into_iter().find(|&cores| cores >= left - ROUNDING_CORES);
         Some(candidate.unwrap_or(left).min(limit))
     }
