@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -112,7 +112,11 @@ fn answer(frame: &Value) -> Option<String> {
 }
 
 /// A running `kubectl port-forward`, killed on drop.
-struct Forwarded(Child);
+struct Forwarded {
+    kubectl: Child,
+    /// Kept open: kubectl writes a line per connection, and ends when it cannot.
+    _lines: Option<BufReader<ChildStdout>>,
+}
 
 impl Forwarded {
     /// Starts it, and waits until it listens.
@@ -121,10 +125,11 @@ impl Forwarded {
         kubectl.args(["-n", NAMESPACE, "port-forward", "ds/cpuwarden", &PORT.to_string()]);
         kubectl.stdin(Stdio::null()).stdout(Stdio::piped());
         let child = kubectl.spawn().map_err(ClusterError::io("kubectl"))?;
-        let mut this = Self(child);
+        let mut this = Self { kubectl: child, _lines: None };
         let mut line = String::new();
-        if let Some(output) = this.0.stdout.take() {
-            BufReader::new(output).read_line(&mut line).map_err(ClusterError::io("kubectl"))?;
+        if let Some(output) = this.kubectl.stdout.take() {
+            let lines = this._lines.insert(BufReader::new(output));
+            lines.read_line(&mut line).map_err(ClusterError::io("kubectl"))?;
         }
         ensure(line.starts_with("Forwarding from"), || format!("port-forward: {line}"))?;
         Ok(this)
@@ -133,8 +138,8 @@ impl Forwarded {
 
 impl Drop for Forwarded {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.kubectl.kill();
+        let _ = self.kubectl.wait();
     }
 }
 
@@ -147,7 +152,7 @@ fn get(path: &str) -> Result<String, ClusterError> {
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: localhost:{PORT}\r\nAccept: text/html, */*\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(failed)?;
-    // Not to the end: kubectl may reset the connection there.
+    // By its length: the connection stays open.
     let mut reader = BufReader::new(stream);
     let (mut line, mut length) = (String::new(), 0);
     while reader.read_line(&mut line).map_err(failed)? > 0 && !line.trim_end().is_empty() {
