@@ -44,7 +44,6 @@ pub const QUERY_ONLY: &[(&str, &str)] = &[
     ),
     ("cpuwarden_container_cpuset_cpus", "number of CPUs that a container may use"),
     ("cpuwarden_container_gc_cpu_seconds_total", "CPU time of the collector over any span"),
-    ("cpuwarden_container_gc_cycles_total", "collections per second, and by version of a service"),
     (
         "cpuwarden_container_gc_pause_seconds_total",
         "share of the time in which the program was stopped",

@@ -1,6 +1,6 @@
 //! One container: five minutes of its use and its delays, and what to change.
 
-use api::{ContainerFrame, Measure};
+use api::{ContainerFrame, GarbageCollection, Measure};
 use ratatui::text::{Line, Span};
 
 use super::lines::{right, wrapped};
@@ -64,9 +64,18 @@ fn title(
     if !row.cpu_qos.is_empty() {
         facts.push(format!("Koordinator {}", text::clean(&row.cpu_qos)));
     }
+    facts.extend(row.gc.as_ref().and_then(collections));
     // The last: a list of CPUs may be longer than the line.
     facts.extend(row.cpus.as_ref().map(|cpus| format!("CPUs {}", text::clean(cpus))));
     vec![Line::styled(name, app.look.strong()), Line::raw(facts.join("  "))]
+}
+
+/// Garbage collection: its share of the program's CPU time, and its cycles; `None` if neither is known.
+fn collections(gc: &GarbageCollection) -> Option<String> {
+    let share = gc.cpu_share.map(|share| format!("{} of its CPU", text::percent(Some(share))));
+    let cycles = gc.cycles.map(|cycles| format!("{cycles:.1} cycles/s"));
+    let known: Vec<_> = share.into_iter().chain(cycles).collect();
+    (!known.is_empty()).then(|| format!("GC {}", known.join(", ")))
 }
 
 /// A strip of the last five minutes for each measure.

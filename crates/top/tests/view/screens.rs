@@ -109,6 +109,11 @@ fn the_share_of_garbage_collection_stands_beside_throttling() {
     assert_eq!(words[at - 1], "ABOVE", "{text}");
     let row = text.lines().find(|line| line.contains("spinner")).unwrap();
     assert!(row.contains("83%") && row.contains("64%"), "{text}");
+    screen.write("/spinner");
+    screen.press(KeyCode::Enter);
+    screen.press(KeyCode::Enter);
+    let text = screen.text();
+    assert!(text.contains("GC 64% of its CPU, 2.5 cycles/s"), "{text}");
 }
 
 #[test]
