@@ -81,7 +81,8 @@ fn arrow_keys_move_in_the_list_and_enter_opens_the_first_match() {
     browser.wait_for("document.querySelector('[aria-label=Pod] h1')?.textContent == 'pod-12'");
 }
 
-/// In the aggressors, which are drawn anew each second, and in the findings with their filter.
+/// In the list of aggressors, which is replaced every second, and in that of findings, which has a
+/// filter.
 #[test]
 fn arrow_keys_move_in_whichever_list_is_shown() {
     let server = Server::start(3, true).ten_seconds();

@@ -92,7 +92,7 @@ fn stage(cluster: &Cluster) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// What the page shows about the victim: the verdict that names the culprit. A trace that samples,
+/// Returns the verdict about the victim, which names the culprit. A trace that samples,
 /// as on emulated CPUs with the default budget, gives no verdict; then the pair of victim and
 /// aggressor.
 fn answer(frame: &Value) -> Option<String> {
