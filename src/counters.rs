@@ -15,6 +15,10 @@ impl BulkCounters for Collected {
     fn get(&mut self, inode: u64) -> Option<CpuStat> {
         self.0.get(inode)
     }
+
+    fn acct_usage_ns(&mut self, inode: u64) -> Option<u64> {
+        self.0.usage_ns(inode)
+    }
 }
 
 /// The loaded program as a source of the sampler, or the reason why there is none.

@@ -1,5 +1,5 @@
-//! Arrival times of the work of busy containers within a second: a few containers at a time are
-//! read every 20 ms for two seconds.
+//! Arrival times of the work of busy containers within a second: some containers at a time are read
+//! every 20 ms for two seconds.
 //!
 //! Needs its own thread, so that the sampler's ticks and the endpoint never wait for it. Waking
 //! costs more than reading: several containers are read together, and after each has been read
@@ -16,15 +16,16 @@ use kernel_text::{CgroupVersion, CpuStat, parse_u64};
 use crate::Advisor;
 
 /// Maximum number of containers that are read together.
-const SIDE_BY_SIDE: usize = 8;
+const SIDE_BY_SIDE: usize = 32;
 
 const READ_EVERY: Duration = Duration::from_nanos(READ_EVERY_NS);
 
-/// Wait before the next attempt if no container is busy.
+/// Wait before the next look for busy containers.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Pause between two rounds after every busy container has been read.
-const PAUSE: Duration = Duration::from_secs(6);
+/// Number of such waits between two rounds after every busy container has been read: 30 s, in which a
+/// container that was never read is waited for. 500 are read again every nine minutes.
+const PAUSES: usize = 15;
 
 /// Samples until the other end of `stopped` is dropped. Calls `round` after each round. May be
 /// called again after a panic.
@@ -59,7 +60,10 @@ fn sample_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>)
             advisor.learn(labels, trace);
         }
     }
-    if advisor.awaits_first_trace() { Some(()) } else { wait(stopped, PAUSE) }
+    (0..PAUSES).try_for_each(|_| match advisor.awaits_first_trace() {
+        true => Some(()),
+        false => wait(stopped, IDLE),
+    })
 }
 
 fn wait(stopped: &Receiver<()>, time: Duration) -> Option<()> {

@@ -1,5 +1,5 @@
 //! The counters of all cgroups in one call, where the kernel allows it, instead of one read of
-//! `cpu.stat` per cgroup.
+//! `cpu.stat` and, on cgroup v1, one of `cpuacct.usage` per cgroup.
 //!
 //! They are collected while they cost less than the reads that they replace, and used in the tick
 //! that collected them. Everything else is read from the files: between
@@ -7,12 +7,12 @@
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use kernel_text::CpuStat;
+use kernel_text::{CgroupVersion, CpuStat};
 use snapshot::FeatureState;
 
 use crate::features;
 
-/// Number of cgroups that are collected in the time of one read of `cpu.stat`; measured are four to
+/// Number of cgroups that are collected in the time of one read of a file; measured are four to
 /// eight.
 const CGROUPS_PER_READ: usize = 4;
 
@@ -31,6 +31,10 @@ pub trait BulkCounters: Send {
     /// Content of `cpu.stat` of the cgroup with this inode at the last
     /// [`collect`](Self::collect).
     fn get(&mut self, inode: u64) -> Option<CpuStat>;
+
+    /// Content of `cpuacct.usage` of the cgroup with this inode in the hierarchy with cpuacct at the
+    /// last [`collect`](Self::collect), nanoseconds; `None` on cgroup v2.
+    fn acct_usage_ns(&mut self, inode: u64) -> Option<u64>;
 }
 
 /// The source, or the reason why there is none.
@@ -47,10 +51,12 @@ pub(crate) struct Bulk {
     is_fresh: bool,
     /// Number of cgroups at the last collection.
     cgroups: usize,
-    /// Number of cgroups of which `cpu.stat` was needed in this tick.
+    /// Number of files whose contents were needed in this tick.
     needed: usize,
     /// Number of ticks in a row with collected counters.
     ticks: u32,
+    /// Whether this tick, and the one before, used a collected content of `cpuacct.usage`.
+    uses_acct_usage: [bool; 2],
 }
 
 impl Bulk {
@@ -71,8 +77,8 @@ impl Bulk {
     }
 
     /// Whether the counters have been collected for so long that their files need not stay open.
-    pub(crate) fn is_reliable(&self) -> bool {
-        self.ticks >= RELIABLE
+    pub(crate) fn is_reliable(&self, version: CgroupVersion) -> bool {
+        self.ticks >= RELIABLE && (version == CgroupVersion::V2 || self.uses_acct_usage[1])
     }
 
     fn has_source(&mut self) -> bool {
@@ -88,6 +94,7 @@ impl Bulk {
     /// Collects the counters, if there is a source.
     pub(crate) fn collect(&mut self) {
         let Some(source) = &mut self.source else { return };
+        self.uses_acct_usage = [false, self.uses_acct_usage[0]];
         let collected = source.collect();
         self.is_fresh = collected.is_ok();
         self.ticks = if self.is_fresh { self.ticks.saturating_add(1) } else { 0 };
@@ -103,9 +110,17 @@ impl Bulk {
         self.source.as_mut().filter(|_| self.is_fresh)?.get(inode)
     }
 
-    /// Counts a cgroup of which `cpu.stat` was needed.
-    pub(crate) fn count_needed(&mut self) {
-        self.needed += 1;
+    /// Cgroup v1: the collected usage of a cgroup, nanoseconds; `None` if it is to be read from its
+    /// file.
+    pub(crate) fn acct_usage_ns(&mut self, inode: u64) -> Option<u64> {
+        let usage_ns = self.source.as_mut().filter(|_| self.is_fresh)?.acct_usage_ns(inode);
+        self.uses_acct_usage[0] |= usage_ns.is_some();
+        usage_ns
+    }
+
+    /// Counts files whose contents were needed.
+    pub(crate) fn count_needed(&mut self, files: usize) {
+        self.needed += files;
     }
 
     /// The collected counters are no longer those of this moment.

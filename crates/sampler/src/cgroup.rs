@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 pub(crate) use cgroup_tree::CgroupId;
 use cgroup_tree::Role;
+use cgroupfs::Hierarchy;
 use kernel_text::Bandwidth;
 use kubepods::path::{self, CgroupPath, Driver, PodCgroup, QosClass};
 use snapshot::{CpuLimit, CpuWeight, KernelCounters, Limit};
 
 use crate::budget::DescriptorBudget;
 use crate::counter::Context;
-use crate::files::{FileSet, Files, Keeping};
+use crate::files::{FileId, FileSet, Files, Keeping};
 use crate::naming::LookupSchedule;
 use crate::plan::Activity;
 use crate::reading::{LastUsage, TickReading, Value};
@@ -135,6 +136,8 @@ pub(crate) struct SampledCgroup {
     /// Path below the mount, such as `kubepods/burstable/pod…/…`.
     pub(crate) relative: Arc<str>,
     pub(crate) inode: u64,
+    /// v1: inode in the hierarchy with cpuacct, once it was needed.
+    acct_inode: Option<u64>,
     pub(crate) kind: SampledKind,
     pub(crate) parent: Option<CgroupId>,
     /// Time of discovery.
@@ -201,6 +204,7 @@ impl SampledCgroup {
             files: Files::new(kind.file_set(), keeping),
             relative: Arc::clone(&cgroup.path),
             inode: cgroup.inode,
+            acct_inode: None,
             kind,
             parent: cgroup.parent,
             found: cgroup.found,
@@ -222,6 +226,15 @@ impl SampledCgroup {
     pub(crate) fn close_files(&mut self, budget: &mut DescriptorBudget) {
         budget.give_back(self.files.kept());
         self.files = Files::new(self.kind.file_set(), self.files.keeping());
+    }
+
+    /// v1: inode in the hierarchy with cpuacct, of a cgroup whose usage is read.
+    pub(crate) fn acct_inode(&mut self, hierarchy: &Hierarchy) -> Option<u64> {
+        if self.acct_inode.is_none() && self.files.has(FileId::AcctUsage) {
+            let mount = hierarchy.cpuacct.as_ref()?;
+            self.acct_inode = cgroupfs::inode(&mount.join(&*self.relative)).ok();
+        }
+        self.acct_inode
     }
 
     /// Whether its counters are read.

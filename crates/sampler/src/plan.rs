@@ -18,6 +18,8 @@ pub(crate) struct Activity {
     idle_since: Option<Instant>,
     /// Time of the last read of its slow files.
     pub(crate) slow_read: Option<Instant>,
+    /// Time of the last read of those slow files that are read more rarely.
+    pub(crate) rare_read: Option<Instant>,
     /// Time of the last read of its threads.
     pub(crate) threads_read: Option<Instant>,
     /// Whether its user and system time have been read.
@@ -39,6 +41,7 @@ impl Activity {
             counters_read: None,
             idle_since: None,
             slow_read: None,
+            rare_read: None,
             threads_read: None,
             has_usage: false,
             settings_written: true,
@@ -67,6 +70,13 @@ impl Activity {
     /// Whether nothing has run in it since this earlier reading.
     fn has_been_idle_since(&self, read: Instant) -> bool {
         self.idle_since.is_some_and(|since| since < read)
+    }
+
+    /// Whether those of its slow files that are read more rarely are due with the others.
+    fn is_rare_read_due(&self, now: Instant, timing: &Timing) -> bool {
+        // The others may be read a tick earlier than their interval says.
+        let age = |read| now.saturating_duration_since(read) + timing.recheck / 2;
+        self.rare_read.is_none_or(|read| age(read) >= timing.rare_recheck)
     }
 
     /// Whether it was read after all its files must have existed.
@@ -154,8 +164,9 @@ pub(crate) struct ReadPlan {
     pub(crate) stat: StatRead,
     /// Whether to read `cpu.stat.local`: throttling by ancestors' quotas may have grown.
     pub(crate) local: bool,
-    /// Memory, pressure and effective CPUs.
-    pub(crate) slow: bool,
+    /// Memory, pressure and effective CPUs; `true`: also the memory limit and the memory of each NUMA
+    /// node.
+    pub(crate) slow: Option<bool>,
     pub(crate) threads: bool,
 }
 
@@ -201,7 +212,7 @@ pub(crate) fn read_plan(
     let is_due = |read: Option<Instant>| {
         let is_long = |read| activity.has_been_idle_since(read);
         read.is_none_or(|read| {
-            let recheck = if is_long(read) { timing.idle_recheck } else { timing.recheck };
+            let recheck = if is_long(read) { timing.idle_scan } else { timing.recheck };
             now.saturating_duration_since(read) >= recheck
         })
     };
@@ -221,7 +232,8 @@ pub(crate) fn read_plan(
         // throttled. It is read once more in the next tick: that moment may lie between the reads
         // of the pod and of its container.
         local: is_container && (is_first || above.had_quota && is_throttle_due),
-        slow: is_scheduled && activity.slow_read.is_none_or(is_recheck),
+        slow: (is_scheduled && activity.slow_read.is_none_or(is_recheck))
+            .then(|| activity.is_rare_read_due(now, timing)),
         threads: is_scheduled && is_due(activity.threads_read),
     }
 }

@@ -75,6 +75,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) errors: &'a mut ReadErrors,
     /// Content of `cpu.stat`, if it was collected in this tick.
     pub(crate) collected: Option<CpuStat>,
+    /// Content of `cpuacct.usage`, if it was collected in this tick.
+    pub(crate) collected_usage_ns: Option<u64>,
     /// Whether a read has reported that the cgroup is gone.
     pub(crate) vanished: bool,
 }
@@ -118,6 +120,14 @@ impl Reader<'_> {
         match self.collected.filter(|_| is_collected) {
             Some(stat) => Value::Read(stat),
             None => self.get_if(is_planned, FileId::CpuStat, CpuStat::parse),
+        }
+    }
+
+    /// Reads `cpuacct.usage`, unless it was collected in this tick.
+    fn acct_usage_ns(&mut self) -> Value<u64> {
+        match self.collected_usage_ns {
+            Some(usage_ns) => Value::Read(usage_ns),
+            None => self.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text)),
         }
     }
 }
@@ -225,7 +235,7 @@ impl TickReading {
         // between the two reads can only reduce the ancestors' part, and the next reading corrects
         // it.
         let local = reader.get_if(plan.local, FileId::CpuStatLocal, CpuStat::parse);
-        let usage = reader.get(FileId::AcctUsage, |text| parse_u64("cpuacct.usage", text));
+        let usage = reader.acct_usage_ns();
         let has_run = usage.read().is_none_or(|usage| last.usage_ns != Some(usage));
         let is_stat_due = plan.stat.is_due(has_run, has_quota);
         let are_modes_due = usage.read().is_some_and(|usage| last.modes_are_due(usage));

@@ -1,5 +1,5 @@
 //! Values that change slowly or only accumulate: memory, effective CPUs, pressure. Read for some
-//! containers per tick.
+//! containers per tick. The memory limit and the memory of each NUMA node are read more rarely.
 
 use std::sync::Arc;
 
@@ -45,16 +45,19 @@ impl SlowReading {
         Self { extra, ..Self::default() }
     }
 
-    /// Reads the slow files into `self`.
-    pub(crate) fn read(&mut self, reader: &mut Reader<'_>) {
+    /// Reads the slow files into `self`; `rare`: also those that are read more rarely.
+    pub(crate) fn read(&mut self, reader: &mut Reader<'_>, rare: bool) {
         self.pressure = reader.get(FileId::CpuPressure, Pressure::parse);
         self.memory_bytes =
             reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
         let v1 = reader.dir.hierarchy.version == CgroupVersion::V1;
         let parse = if v1 { MemoryStat::parse_v1 } else { MemoryStat::parse_v2 };
         self.memory = reader.get(FileId::MemoryStat, parse);
-        self.limit_bytes = reader.get(FileId::MemoryLimit, limit_bytes);
-        self.read_numa(reader, v1);
+        (self.limit_bytes, self.numa_read) = (Value::NotRead, Value::NotRead);
+        if rare {
+            self.limit_bytes = reader.get(FileId::MemoryLimit, limit_bytes);
+            self.read_numa(reader, v1);
+        }
         self.read_cpuset(reader);
         self.read_extra(reader);
     }
@@ -128,9 +131,9 @@ impl SlowReading {
             Value::Absent => row.memory_limit_bytes = Limit::Absent,
         }
         match self.numa_read {
-            Value::Failed => {}
+            Value::Failed | Value::NotRead => {}
             Value::Read(()) => row.numa_memory.clone_from(&self.numa.nodes),
-            Value::Absent | Value::NotRead => row.numa_memory.clear(),
+            Value::Absent => row.numa_memory.clear(),
         }
         self.apply_cpuset(row);
         self.apply_extra(last);

@@ -19,10 +19,16 @@ pub(crate) struct Timing {
     pub(crate) complete_after: Duration,
     /// Every container's slow files and threads are read once in this time: 10 s.
     pub(crate) recheck: Duration,
-    /// The same if nothing has run since the last read: 60 s. Memory then changes only by reclaim,
-    /// threads not at all. Settings are rechecked at this rate, too, although inotify reports their
-    /// changes.
+    /// Of the slow files, the memory limit and the memory of each NUMA node are read once in this
+    /// time: 60 s.
+    pub(crate) rare_recheck: Duration,
+    /// The slow files are read once in this time if nothing has run since the last read: 120 s. Memory
+    /// then changes only by reclaim. Settings are rechecked at this rate, too, although inotify
+    /// reports their changes.
     pub(crate) idle_recheck: Duration,
+    /// The threads are read once in this time if nothing has run since the last read: 60 s. They may
+    /// only have waited.
+    pub(crate) idle_scan: Duration,
     /// A container found within this time after its pod was started together with it: 1 s.
     pub(crate) started_together: Duration,
     /// Delay of the second read of a cgroup that may be about to disappear: 2 ms. A process is
@@ -67,7 +73,9 @@ impl Default for Timing {
             close_after: Duration::from_secs(60),
             complete_after: Duration::from_secs(5),
             recheck: Duration::from_secs(10),
-            idle_recheck: Duration::from_secs(60),
+            rare_recheck: Duration::from_secs(60),
+            idle_recheck: Duration::from_secs(120),
+            idle_scan: Duration::from_secs(60),
             started_together: Duration::from_secs(1),
             last_read_delay: Duration::from_millis(2),
             pending_poll: Duration::from_millis(100),

@@ -262,8 +262,8 @@ impl SampledTree {
         }
     }
 
-    /// Closes the files that are read rarely, and opens them again once it runs. `are_collected`:
-    /// `cpu.stat` comes from another source, which on cgroup v2 has all counters.
+    /// Closes the files that are read rarely, and opens them again once it runs. `are_collected`: the
+    /// counters come from another source.
     pub(crate) fn keep_files(
         &mut self,
         id: CgroupId,
@@ -272,8 +272,10 @@ impl SampledTree {
         timing: &Timing,
         errors: &mut ReadErrors,
     ) {
-        let has_counters = are_collected && self.hierarchy.version == CgroupVersion::V2;
-        let most = Keeping { counters: !has_counters, ..self.most };
+        let most = match are_collected {
+            true => Keeping { counters: false, running: false, ..self.most },
+            false => self.most,
+        };
         let keeping = kept_files(&self.watched(id), most, now, timing);
         let files = &mut self.cgroups[id].files;
         if files.keeping() != keeping {

@@ -7,17 +7,21 @@ mod support;
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use kernel_text::CpuStat;
-use sampler::{BulkCounters, BulkSource};
-use support::Node;
+use sampler::{BulkCounters, BulkSource, Sampler};
+use support::{NoNames, Node};
+use tempfile::TempDir;
 
 /// Counters by inode; none while there is an error.
 #[derive(Default)]
 struct Counters {
     stats: HashMap<u64, CpuStat>,
+    /// Cgroup v1: usage by inode in the hierarchy with cpuacct.
+    usages: HashMap<u64, u64>,
     error: Option<String>,
     /// Number of cgroups that the sampler does not read.
     others: usize,
@@ -38,6 +42,10 @@ impl BulkCounters for Source {
 
     fn get(&mut self, inode: u64) -> Option<CpuStat> {
         self.0.lock().unwrap().stats.get(&inode).copied()
+    }
+
+    fn acct_usage_ns(&mut self, inode: u64) -> Option<u64> {
+        self.0.lock().unwrap().usages.get(&inode).copied()
     }
 }
 
@@ -172,4 +180,66 @@ fn a_source_that_cannot_be_loaded_is_reported() {
     node.tick();
     assert_eq!(user_ns(&node), 1_000_000);
     assert_eq!(feature(&node), Some((false, "not_permitted".to_owned())));
+}
+
+const POD: &str = "kubepods/burstable/pod8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0003";
+const CONTAINER: &str = "7a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8653d9b";
+
+/// A node with cgroup v1, one container and a quota, and the directories of the container in the
+/// hierarchies of cpu and cpuacct.
+fn v1() -> (TempDir, [PathBuf; 2]) {
+    let root = tempfile::tempdir().unwrap();
+    let pod = ["cpu", "cpuacct"].map(|controller| root.path().join(controller).join(POD));
+    let [cpu, cpuacct] = &pod;
+    for [cpu, cpuacct] in [[cpu.clone(), cpuacct.clone()], [cpu.join(CONTAINER), cpuacct.join(CONTAINER)]] {
+        fs::create_dir_all(&cpu).unwrap();
+        fs::create_dir_all(&cpuacct).unwrap();
+        fs::write(cpu.join("cpu.cfs_quota_us"), "20000\n").unwrap();
+        fs::write(cpu.join("cpu.cfs_period_us"), "100000\n").unwrap();
+        fs::write(cpu.join("cpu.stat"), "nr_periods 5\nnr_throttled 0\nthrottled_time 0\n").unwrap();
+        fs::write(cpuacct.join("cpuacct.usage"), "1000\n").unwrap();
+        fs::write(cpuacct.join("cpuacct.stat"), "user 0\nsystem 0\n").unwrap();
+    }
+    (root, pod.map(|pod| pod.join(CONTAINER)))
+}
+
+#[test]
+fn on_v1_the_collected_usage_replaces_its_file() {
+    let (root, [cpu, cpuacct]) = v1();
+    let mut sampler =
+        Sampler::new(support::config(root.path()), Box::new(NoNames::default())).unwrap();
+    let (sender, arriving) = mpsc::channel();
+    sampler.collect_from(arriving);
+    let source = Source::default();
+    let begun = Instant::now();
+    let mut ticks = (0..).map(|second| begun + Duration::from_secs(second));
+    let mut tick = |ticks_of: usize| {
+        ticks.by_ref().take(ticks_of).for_each(|now| sampler.tick(now));
+        sampler.published().latest().containers[0].usage_ns.unwrap()
+    };
+    let count = |usage_ns| {
+        source.count(&cpu, 0);
+        let mut counters = source.0.lock().unwrap();
+        for cgroup in [&*cpuacct, cpuacct.parent().unwrap()] {
+            counters.usages.insert(cgroupfs::inode(cgroup).unwrap(), usage_ns);
+        }
+    };
+    let kept = || {
+        let descriptors = fs::read_dir("/proc/self/fd").unwrap();
+        let files = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        files.filter(|file| file.starts_with(root.path()) && file.ends_with("cpuacct.usage")).count()
+    };
+    assert_eq!((tick(12), kept()), (0, 2), "of the pod and its container");
+    count(1500);
+    sender.send(Ok(Box::new(source.clone()))).unwrap();
+    assert_eq!(tick(1), 500);
+    (0..62).for_each(|second| {
+        count(2000 + second);
+        assert_eq!(tick(1), 1000 + second);
+    });
+    assert_eq!(kept(), 0);
+    // Not known to the source.
+    source.0.lock().unwrap().usages.clear();
+    fs::write(cpuacct.join("cpuacct.usage"), "9000\n").unwrap();
+    assert_eq!(tick(1), 8000);
 }

@@ -6,21 +6,32 @@
  * once around and writes one record for each group of a cgroup. The list also contains autogroups and its own head,
  * which have no subsystem, and removed groups until the kernel releases them, which are not online.
  *
- * The groups are read without a lock, as their files are. The program runs under RCU, and the kernel frees a group only
- * after a grace period, so that the walk cannot leave the list.
+ * On cgroup v1 a second program reads what cpuacct.usage prints: it follows the cgroups of that hierarchy, which may be
+ * others than those of the cpu controller.
+ *
+ * The groups are read without a lock, as their files are. The programs run under RCU, and the kernel frees a group only
+ * after a grace period, so that a walk cannot leave its list.
  */
 #include "kernel.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-static u64 (*const bpf_get_current_task)(void) = (void *)35; /* include/uapi/linux/bpf.h */
+/* include/uapi/linux/bpf.h */
+static u64 (*const bpf_get_current_task)(void) = (void *)35;
+static void *(*const bpf_map_lookup_percpu_elem)(void *map, const void *key, u32 cpu) = (void *)195;
+
+enum { BPF_MAP_TYPE_PERCPU_ARRAY = 6 };
 
 #define CSS_ONLINE 2 /* include/linux/cgroup-defs.h */
 #define MAX_DEPTH 64
 #define MAX_STEPS 65536 /* along the list, removed groups included */
+#define MAX_CPUS 16	/* GroupCounters::MAX_CPUS */
+#define SUBSYSTEMS 16	/* more than any kernel has */
 
 /* Set by the loader: on cgroup v2 the hierarchy of the cpu controller also has the usage. */
 const volatile u32 has_usage = 0;
+/* Set by the loader: number of possible CPUs, at most MAX_CPUS. */
+const volatile u32 cpus = 0;
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -64,6 +75,35 @@ struct task_group___counters {
 	struct task_group *parent;
 	struct list_head list;
 	struct cfs_bandwidth cfs_bandwidth;
+};
+
+struct cgroup_subsys {
+	const char *name;
+};
+
+struct cgroup_subsys_state___tree {
+	struct cgroup *cgroup;
+	struct cgroup_subsys *ss;
+	struct list_head sibling;
+	struct list_head children;
+	unsigned int flags;
+	struct cgroup_subsys_state___tree *parent;
+};
+
+struct cpuacct {
+	u64 *cpuusage; /* per CPU */
+};
+
+struct css_set {
+	struct cgroup_subsys_state___tree *subsys[SUBSYSTEMS];
+};
+
+struct task_struct___groups {
+	struct css_set *cgroups;
+};
+
+struct bpf_array {
+	void *pptrs[1];
 };
 
 #pragma clang attribute pop
@@ -186,4 +226,185 @@ int collect(u64 __attribute__((unused)) *context)
 	peek(walk.subsystem, walk.root->css.ss);
 	bpf_loop(MAX_STEPS, step, &walk, 0);
 	return walk.is_complete ? walk.written : 0;
+}
+
+/* Of one cgroup with cpuacct. */
+struct usage {
+	u64 cgroup;
+	u64 usage_ns;
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_UINT(map_flags, BPF_F_MMAPABLE);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct usage);
+} usages SEC(".maps");
+
+/* One value on each CPU, of which both kinds of address are known: that of all, and that of each. */
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, u64);
+} landmark SEC(".maps");
+
+/* Distance from the address of a per-CPU value to that on each CPU. */
+struct offsets {
+	u64 of[MAX_CPUS];
+};
+
+struct {
+	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
+	MAP_UINT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct offsets);
+} offsets SEC(".maps");
+
+/* The verifier lets an address become a number where it is stored. */
+static volatile u64 number;
+
+static ALWAYS_INLINE struct offsets *cpu_offsets(void)
+{
+	u32 first = 0;
+	struct offsets *to = bpf_map_lookup_elem(&offsets, &first);
+	u64 all = 0, array;
+
+	if (!to)
+		return NULL;
+	number = (u64)&landmark;
+	array = number;
+	bpf_probe_read_kernel(&all, sizeof(all), (void *)(array + field_offset(((struct bpf_array *)0)->pptrs)));
+	for (u32 cpu = 0; cpu < MAX_CPUS; cpu++) {
+		void *here;
+
+		if (cpu >= cpus)
+			break;
+		here = bpf_map_lookup_percpu_elem(&landmark, &first, cpu);
+		if (!here)
+			return NULL;
+		number = (u64)here;
+		to->of[cpu] = number - all;
+	}
+	return to;
+}
+
+struct tree_walk {
+	struct cgroup_subsys_state___tree *at, *root;
+	struct offsets *offsets;
+	u32 is_complete, is_left; /* left: what is below `at` has been visited */
+};
+
+/* Number of records. The verifier would follow each value of a field of the walk. */
+static volatile u32 written;
+
+static ALWAYS_INLINE u64 usage_of(struct cgroup_subsys_state___tree *group, struct offsets *from)
+{
+	u64 all = 0, sum = 0;
+
+	/* The state is the first field of struct cpuacct. */
+	peek(all, ((struct cpuacct *)group)->cpuusage);
+	for (u32 cpu = 0; cpu < MAX_CPUS; cpu++) {
+		u64 ns = 0;
+
+		if (cpu >= cpus)
+			break;
+		bpf_probe_read_kernel(&ns, sizeof(ns), (void *)(all + from->of[cpu]));
+		sum += ns;
+	}
+	return sum;
+}
+
+/* Reads one cgroup, or leaves it; 1 ends the walk. */
+static long visit(u32 __attribute__((unused)) index, struct tree_walk *walk)
+{
+	struct cgroup_subsys_state___tree *at = walk->at, *parent = NULL;
+	struct list_head *next = NULL;
+
+	if (!walk->is_left) {
+		struct cgroup *cgroup = NULL;
+		u32 flags = 0;
+
+		peek(flags, at->flags);
+		peek(cgroup, at->cgroup);
+		if (flags & CSS_ONLINE && cgroup) {
+			u32 record = written;
+			struct usage *to = bpf_map_lookup_elem(&usages, &record);
+			struct kernfs_node *node = NULL;
+
+			if (!to || !walk->offsets)
+				return 1;
+			peek(node, cgroup->kn);
+			peek(to->cgroup, node->id);
+			to->usage_ns = usage_of(at, walk->offsets);
+			written = record + 1;
+		}
+		peek(next, at->children.next);
+		if (!next)
+			return 1;
+		if ((void *)next != (void *)at + field_offset(at->children)) {
+			walk->at = (void *)next - field_offset(at->sibling);
+			return 0;
+		}
+	}
+	walk->is_complete = at == walk->root;
+	if (walk->is_complete)
+		return 1;
+	peek(parent, at->parent);
+	peek(next, at->sibling.next);
+	if (!parent || !next)
+		return 1;
+	walk->is_left = (void *)next == (void *)parent + field_offset(parent->children);
+	walk->at = walk->is_left ? parent : (void *)next - field_offset(at->sibling);
+	return 0;
+}
+
+/* The root of the hierarchy with cpuacct. */
+static ALWAYS_INLINE struct cgroup_subsys_state___tree *acct_root(void)
+{
+	struct task_struct___groups *task = (void *)bpf_get_current_task();
+	struct cgroup_subsys_state___tree *found = NULL, *parent = NULL;
+	struct css_set *set = NULL;
+
+	peek(set, task->cgroups);
+	for (u32 at = 0; at < SUBSYSTEMS; at++) {
+		struct cgroup_subsys_state___tree *state = NULL;
+		struct cgroup_subsys *subsystem = NULL;
+		const char *name = NULL;
+		u64 text = 0;
+
+		bpf_probe_read_kernel(&state, sizeof(state), (void *)set + field_offset(set->subsys) + at * sizeof(state));
+		peek(subsystem, state->ss);
+		peek(name, subsystem->name);
+		bpf_probe_read_kernel(&text, sizeof(text), name);
+		if (text == 0x0074636361757063) { /* "cpuacct" */
+			found = state;
+			break;
+		}
+	}
+	for (int depth = 0; found && depth < MAX_DEPTH; depth++) {
+		parent = NULL;
+		peek(parent, found->parent);
+		if (!parent)
+			return found;
+		found = parent;
+	}
+	return NULL;
+}
+
+/* Returns the number of records; 0 if there is no room for all, or no cpuacct. */
+SEC("raw_tp/usage")
+int collect_usage(u64 __attribute__((unused)) *context)
+{
+	struct tree_walk walk = {};
+
+	walk.root = acct_root();
+	walk.offsets = cpu_offsets();
+	if (!walk.root || !walk.offsets)
+		return 0;
+	walk.at = walk.root;
+	written = 0;
+	bpf_loop(2 * MAX_STEPS, visit, &walk, 0);
+	return walk.is_complete ? written : 0;
 }

@@ -1,8 +1,10 @@
 //! The CPU counters of all cgroups by one call of the kernel, instead of one read of `cpu.stat` per
 //! cgroup.
 //!
-//! `bpf/counters.bpf.c` walks the scheduler's task groups. It is never attached: each
-//! [`GroupCounters::collect`] runs it once.
+//! `bpf/counters.bpf.c` walks the scheduler's task groups, and on cgroup v1 the cgroups with cpuacct.
+//! It is never attached: each [`GroupCounters::collect`] runs it once.
+
+mod usage;
 
 use std::collections::HashMap;
 use std::io;
@@ -17,9 +19,11 @@ use aya::{Ebpf, EbpfError};
 use kernel_text::{CgroupVersion, CpuStat};
 
 use crate::error::StartError;
-use crate::mapped::Mapped;
+use crate::mapped::{Mapped, Shared};
 use crate::program::is_locked_down;
 use crate::types::KernelTypes;
+pub(crate) use usage::Usage;
+use usage::Usages;
 
 /// The program, built from `bpf/counters.bpf.c` by `cargo xtask bpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/counters.bpf.o");
@@ -84,6 +88,8 @@ pub struct GroupCounters {
     /// Number of records of the last run.
     written: usize,
     known: HashMap<u64, Known>,
+    /// Cgroup v1: the usage; `None` if the kernel cannot collect it for less than its files cost.
+    usages: Option<Usages>,
 }
 
 impl GroupCounters {
@@ -97,16 +103,15 @@ impl GroupCounters {
         version: CgroupVersion,
     ) -> Result<Self, StartError> {
         let is_locked_down = is_locked_down(sys_root);
-        let mut ebpf =
-            relocate(types, version).map_err(|error| StartError::on_load(error, is_locked_down))?;
-        let program: &mut RawTracePoint = ebpf
-            .program_mut(NAME)
-            .and_then(|program| program.try_into().ok())
-            .expect("the object has this program in a raw_tp section");
-        program.load().map_err(|error| StartError::on_verify(error, is_locked_down))?;
+        let cpus = usage::cpus(sys_root, version);
+        let mut ebpf = relocate(types, version, cpus)
+            .map_err(|error| StartError::on_load(error, is_locked_down))?;
+        load(&mut ebpf, NAME).map_err(|error| StartError::on_verify(error, is_locked_down))?;
         let groups =
-            map(&ebpf, MAPPED).map_err(|error| StartError::Maps(TABLE.to_owned(), error))?;
-        Ok(Self { ebpf, groups, version, written: 0, known: HashMap::new() })
+            map(&ebpf, TABLE, MAPPED).map_err(|error| StartError::Maps(TABLE.to_owned(), error))?;
+        // Without it the usage is read from its files.
+        let usages = cpus.and_then(|_| Usages::load(&mut ebpf).ok());
+        Ok(Self { ebpf, groups, version, written: 0, known: HashMap::new(), usages })
     }
 
     /// Reads the counters of all cgroups, and returns their number. On cgroup v2 the usage is that
@@ -116,22 +121,24 @@ impl GroupCounters {
     /// The program did not run, or the node has too many cgroups; there are no counters then.
     pub fn collect(&mut self) -> Result<usize, CollectError> {
         self.written = 0;
-        let program: &RawTracePoint = self
-            .ebpf
-            .program(NAME)
-            .and_then(|program| program.try_into().ok())
-            .expect("the program was loaded");
-        let run = program.test_run(RawTracePointRunOptions::new()).map_err(CollectError::Run)?;
-        let written = run.return_value as usize;
-        if written == 0 {
-            return Err(CollectError::TooMany);
-        }
+        let written = run(&self.ebpf, NAME)?;
         if written > self.groups.len() {
-            self.groups = map(&self.ebpf, written).map_err(CollectError::Map)?;
+            self.groups = map(&self.ebpf, TABLE, written).map_err(CollectError::Map)?;
         }
         self.written = written;
         self.index();
+        if let Some(usages) = &mut self.usages {
+            // What is not collected is read from its file.
+            let _ = usages.collect(&self.ebpf);
+        }
         Ok(written)
+    }
+
+    /// Cgroup v1: usage of the cgroup with this inode in the hierarchy with cpuacct at the last
+    /// [`collect`](Self::collect), nanoseconds: what `cpuacct.usage` prints. `None` if it was not
+    /// read.
+    pub fn usage_ns(&self, inode: u64) -> Option<u64> {
+        self.usages.as_ref()?.get(inode)
     }
 
     /// Finds the record of each cgroup, if cgroups came or went.
@@ -182,19 +189,48 @@ impl GroupCounters {
     }
 }
 
-/// Relocates the object for this kernel and creates its map.
-fn relocate(types: &KernelTypes, version: CgroupVersion) -> Result<Ebpf, EbpfError> {
+/// Relocates the object for this kernel and creates its maps. `cpus`: number of possible CPUs, if the
+/// usage is collected by itself.
+fn relocate(
+    types: &KernelTypes,
+    version: CgroupVersion,
+    cpus: Option<u32>,
+) -> Result<Ebpf, EbpfError> {
     let has_usage = u32::from(version == CgroupVersion::V2);
     types
         .loader()
         .override_global("has_usage", &has_usage, true)
+        .override_global("cpus", &cpus.unwrap_or(0), true)
         .map_max_entries(TABLE, GROUPS)
+        .map_max_entries(usage::TABLE, cpus.map_or(1, |_| GROUPS))
         .load(OBJECT)
 }
 
-/// Maps the table's first records, at least `records` of them.
-fn map(ebpf: &Ebpf, records: usize) -> io::Result<Mapped<Group>> {
-    let Some(Map::Array(table)) = ebpf.map(TABLE) else {
+/// Loads a program of the object.
+fn load(ebpf: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
+    let program: &mut RawTracePoint = ebpf
+        .program_mut(name)
+        .and_then(|program| program.try_into().ok())
+        .expect("the object has this program in a raw_tp section");
+    program.load()
+}
+
+/// Runs a loaded program, and returns the number of records that it wrote.
+fn run(ebpf: &Ebpf, name: &str) -> Result<usize, CollectError> {
+    let program: &RawTracePoint = ebpf
+        .program(name)
+        .and_then(|program| program.try_into().ok())
+        .expect("the program was loaded");
+    let run = program.test_run(RawTracePointRunOptions::new()).map_err(CollectError::Run)?;
+    match run.return_value as usize {
+        0 => Err(CollectError::TooMany),
+        written => Ok(written),
+    }
+}
+
+/// Maps a table's first records, at least `records` of them.
+fn map<T: Shared>(ebpf: &Ebpf, table: &str, records: usize) -> io::Result<Mapped<T>> {
+    let Some(Map::Array(table)) = ebpf.map(table) else {
         return Err(io::ErrorKind::NotFound.into());
     };
     let records = records.next_multiple_of(MAPPED).min(GROUPS as usize);

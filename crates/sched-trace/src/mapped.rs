@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::counters::Group;
+use crate::counters::{Group, Usage};
 use crate::layout::{CgroupWaits, Control, Cpu, Pair};
 
 /// A type that may lie in memory that the kernel writes to.
@@ -32,6 +32,8 @@ unsafe impl Shared for CgroupWaits {}
 unsafe impl Shared for Pair {}
 // SAFETY: as above.
 unsafe impl Shared for Group {}
+// SAFETY: as above.
+unsafe impl Shared for Usage {}
 
 /// The values of an array map with `BPF_F_MMAPABLE`, as a slice.
 pub(crate) struct Mapped<T> {
@@ -99,5 +101,6 @@ mod tests {
         assert_eq!(size_of::<CgroupWaits>(), 192);
         assert_eq!(size_of::<Pair>(), 40);
         assert_eq!(size_of::<Group>(), 80);
+        assert_eq!(size_of::<Usage>(), 16);
     }
 }

@@ -5,7 +5,7 @@ const EVERYTHING: ReadPlan = ReadPlan {
     settings: true,
     stat: StatRead::Always,
     local: true,
-    slow: true,
+    slow: Some(true),
     threads: true,
 };
 
@@ -74,7 +74,7 @@ fn what_is_read_follows_from_activity() {
         settings: false,
         stat: IfRun,
         local: false,
-        slow: false,
+        slow: None,
         threads: false,
     };
     let counters = ReadPlan { counters: true, ..nothing };
@@ -150,7 +150,7 @@ fn between_ticks_only_new_cgroups_and_those_above_the_root_are_read() {
         };
         let version = CgroupVersion::V1;
         let plan = plan_on(Occasion::BetweenTicks, version, files, &activity, 0, change);
-        assert_eq!((plan.counters, plan.slow, plan.threads), (expected, false, false), "{case}");
+        assert_eq!((plan.counters, plan.slow, plan.threads), (expected, None, false), "{case}");
     }
 }
 
@@ -198,9 +198,9 @@ fn a_last_read_includes_throttling_by_ancestors() {
         plan_on(occasion, CgroupVersion::V2, files, &idle, 5, limited)
     };
     let last = on(Occasion::LastRead, FileSet::Container);
-    assert_eq!((last.counters, last.local, last.slow, last.threads), (true, true, false, false));
+    assert_eq!((last.counters, last.local, last.slow, last.threads), (true, true, None, false));
     let tick = on(Occasion::Tick, FileSet::Container);
-    assert_eq!((tick.counters, tick.local, tick.slow, tick.threads), (false, false, true, true));
+    assert_eq!((tick.counters, tick.local, tick.slow, tick.threads), (false, false, Some(true), true));
     assert!(!on(Occasion::LastRead, FileSet::Pod).local, "only containers have the file");
 }
 
@@ -221,4 +221,15 @@ fn idle_is_a_time_at_any_interval() {
         activity.note(now + interval, true);
         assert!(!activity.is_idle(now + interval * 2, &timing));
     }
+}
+
+#[test]
+fn the_memory_limit_is_read_with_every_sixth_read_of_the_memory() {
+    let (start, timing) = (Instant::now(), Timing::default());
+    let read = |at: u64| Activity { rare_read: Some(start), ..Activity::new() }
+        .is_rare_read_due(start + seconds(at), &timing);
+    assert_eq!([10, 50, 60, 70].map(read), [false, false, true, true]);
+    let a_tick_early = Activity { rare_read: Some(start + seconds(1)), ..Activity::new() };
+    assert!(a_tick_early.is_rare_read_due(start + seconds(60), &timing));
+    assert!(Activity::new().is_rare_read_due(start, &timing), "never read");
 }

@@ -80,8 +80,8 @@ impl Sampler {
         for at in 0..cgroups {
             let id = self.tree.at_depth(at);
             let plan = self.visit(id, now);
-            if plan.slow {
-                self.schedule.due.slow.push(id);
+            if let Some(rare) = plan.slow {
+                self.schedule.due.slow.push((id, rare));
             }
             if plan.threads {
                 self.schedule.due.threads.push(id);
@@ -131,7 +131,7 @@ impl Sampler {
 
     /// Reads the files of a cgroup that may have changed; returns the plan after the read.
     fn visit(&mut self, id: CgroupId, now: Instant) -> ReadPlan {
-        let are_collected = self.reader.bulk.is_reliable();
+        let are_collected = self.reader.bulk.is_reliable(self.tree.hierarchy.version);
         let timing = &self.schedule.timing;
         self.tree.keep_files(id, are_collected, now, timing, &mut self.reader.errors);
         let plan = self.plan(id, Occasion::Tick, now);
@@ -162,16 +162,25 @@ impl Sampler {
             return;
         }
         cgroup.activity.settings_written &= !plan.settings;
-        let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
         let (buffers, errors) = (&mut self.reader.buffers, &mut self.reader.errors);
-        let collected = self.reader.bulk.stat(cgroup.inode);
-        let mut reader =
-            Reader { files: &cgroup.files, dir, buffers, errors, collected, vanished: false };
+        let bulk = &mut self.reader.bulk;
+        let collected = bulk.stat(cgroup.inode);
+        let acct_inode = collected.and_then(|_| cgroup.acct_inode(&self.tree.hierarchy));
+        let collected_usage_ns = acct_inode.and_then(|inode| bulk.acct_usage_ns(inode));
+        let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
+        let mut reader = Reader {
+            files: &cgroup.files,
+            dir,
+            buffers,
+            errors,
+            collected,
+            collected_usage_ns,
+            vanished: false,
+        };
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
         let has_vanished = reader.vanished;
-        if reading.stat.read().is_some() {
-            self.reader.bulk.count_needed();
-        }
+        let read = [reading.stat.read().is_some(), reading.acct_usage_ns.read().is_some()];
+        self.reader.bulk.count_needed(read.into_iter().filter(|is_read| *is_read).count());
         if has_vanished {
             cgroup.vanished = true;
             self.reader.vanished.push(id);

@@ -14,10 +14,13 @@ impl Sampler {
     /// Reads the slow files of this tick's share of the containers, and of those never read before.
     pub(super) fn read_slow(&mut self, now: Instant) {
         for at in 0..self.schedule.due.slow.len() {
-            let id = self.schedule.due.slow[at];
+            let (id, rare) = self.schedule.due.slow[at];
             let Some(series) = self.tree.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             cgroup.activity.slow_read = Some(now);
+            if rare {
+                cgroup.activity.rare_read = Some(now);
+            }
             let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
             let (buffers, errors) = (&mut self.reader.buffers, &mut self.reader.errors);
             let mut reader = Reader {
@@ -26,9 +29,10 @@ impl Sampler {
                 buffers,
                 errors,
                 collected: None,
+                collected_usage_ns: None,
                 vanished: false,
             };
-            self.reader.slow.read(&mut reader);
+            self.reader.slow.read(&mut reader, rare);
             let mut context = Context {
                 now,
                 cpus: self.node.probe.max_cpus(),

@@ -30,8 +30,9 @@ pub(super) struct Schedule {
 /// Reads that are due for some cgroups only.
 #[derive(Debug, Default)]
 pub(super) struct DueReads {
-    /// Containers whose slow files are due in this tick.
-    pub(super) slow: Vec<CgroupId>,
+    /// Containers whose slow files are due in this tick, and whether those are that are read more
+    /// rarely.
+    pub(super) slow: Vec<(CgroupId, bool)>,
     /// Containers whose threads are due in this tick, in the order of their ids.
     pub(super) threads: Vec<CgroupId>,
     /// Slot at which the scan of threads continues.

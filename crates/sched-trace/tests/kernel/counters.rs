@@ -1,8 +1,9 @@
-//! The counters of all cgroups by one call, against each cgroup's `cpu.stat`.
+//! The counters of all cgroups by one call, against each cgroup's `cpu.stat` and, on cgroup v1,
+//! `cpuacct.usage`.
 
 use std::path::Path;
 
-use kernel_text::CpuStat;
+use kernel_text::{CgroupVersion, CpuStat, parse_u64};
 use sched_trace::{GroupCounters, KernelTypes};
 use testkit::{Cgroup, OwnedCgroup, READY, Running, load, try_hierarchy};
 
@@ -48,7 +49,7 @@ impl Node {
         let _ = file(&self.top.existing_child("pods"));
         self.counters.collect().unwrap();
         let collected: Vec<_> =
-            self.containers.iter().map(|c| self.counters.get(c.inode()).unwrap()).collect();
+            self.containers.iter().map(|cgroup| collected(&mut self.counters, cgroup)).collect();
         let after = self.containers.iter().map(file);
         let of = before.into_iter().zip(collected).zip(after);
         of.map(|((before, collected), after)| [before, collected, after]).collect()
@@ -79,8 +80,28 @@ fn spin(container: &Cgroup) -> Running {
     Running::start(command, |line| line == READY).0
 }
 
+fn is_v1() -> bool {
+    try_hierarchy().unwrap().version == CgroupVersion::V1
+}
+
+/// The collected counters, of which the usage is that of cpuacct on cgroup v1.
+fn collected(counters: &mut GroupCounters, cgroup: &Cgroup) -> CpuStat {
+    let stat = counters.get(cgroup.inode()).unwrap();
+    if !is_v1() {
+        return stat;
+    }
+    let usage_ns = counters.usage_ns(cgroupfs::inode(&cgroup.dir("cpuacct")).unwrap());
+    assert!(usage_ns.is_some(), "no usage of {cgroup:?}");
+    CpuStat { usage_ns, ..stat }
+}
+
 fn file(cgroup: &Cgroup) -> CpuStat {
-    CpuStat::parse(cgroup.read("cpu", "cpu.stat").as_bytes()).unwrap()
+    let stat = CpuStat::parse(cgroup.read("cpu", "cpu.stat").as_bytes()).unwrap();
+    if !is_v1() {
+        return stat;
+    }
+    let usage = cgroup.read("cpuacct", "cpuacct.usage");
+    CpuStat { usage_ns: parse_u64("cpuacct.usage", usage.as_bytes()).ok(), ..stat }
 }
 
 /// The counters of both files and of the program, in one order.
@@ -142,5 +163,5 @@ fn kernel_a_new_cgroup_has_counters_from_the_next_collection_on() {
     let new = node.top.child("new");
     assert_eq!(node.counters.get(new.inode()), None, "it was not collected");
     node.counters.collect().unwrap();
-    assert_eq!(fields(&node.counters.get(new.inode()).unwrap()), fields(&file(&new)));
+    assert_eq!(fields(&collected(&mut node.counters, &new)), fields(&file(&new)));
 }
