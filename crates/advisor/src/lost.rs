@@ -1,17 +1,14 @@
 //! Time that containers lose to other pods: part of the CPU time that they need.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
+use foldhash::HashMap;
 use snapshot::{ContainerRow, Culprit, NodeSnapshot};
 
 /// Share of its CPUs from which on a container wants all of them.
 const HUNGRY: f64 = 0.9;
 /// Time for which a container counts as one that sleeps in between, nanoseconds.
 const SLEPT_FOR_NS: u64 = 600_000_000_000;
-
-/// Namespace and name.
-type PodName = (String, String);
 
 /// Lost time of one pod.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,8 +27,8 @@ pub(crate) struct LostTimes {
     is_traced: bool,
     /// The trace's poll up to which it was read.
     until: Option<Instant>,
-    /// The pods that lost time or woke up.
-    pods: HashMap<PodName, PodLost>,
+    /// The pods that lost time or woke up, by namespace and name.
+    pods: HashMap<String, HashMap<String, PodLost>>,
 }
 
 impl LostTimes {
@@ -40,9 +37,10 @@ impl LostTimes {
         let waits = &latest.waits;
         self.pods.clear();
         for lost in waits.lost_since(self.until) {
-            let name = (lost.victim.namespace.clone(), lost.victim.pod.clone());
+            let (namespace, name) = (lost.victim.namespace.clone(), lost.victim.pod.clone());
             let to_pods = lost.by.iter().filter(|(culprit, _)| matches!(culprit, Culprit::Pod(_)));
-            self.pods.entry(name).or_default().lost_ns += to_pods.map(|(_, ns)| ns).sum::<u64>();
+            let pod = self.pods.entry(namespace).or_default().entry(name).or_default();
+            pod.lost_ns += to_pods.map(|(_, ns)| ns).sum::<u64>();
         }
         self.until = waits.lost_until().or(self.until);
         self.is_traced = waits.lost_until().is_some();
@@ -50,7 +48,8 @@ impl LostTimes {
             return;
         }
         for row in latest.containers.iter().filter(|row| row.live) {
-            if let Some(pod) = self.pods.get_mut(&name(row)) {
+            let (namespace, name) = (&row.identity.namespace, &row.identity.pod);
+            if let Some(pod) = self.pods.get_mut(namespace).and_then(|pods| pods.get_mut(name)) {
                 pod.waits_ns += waits_ns(row);
                 pod.containers += 1;
             }
@@ -60,7 +59,10 @@ impl LostTimes {
     /// Time that a container lost in the window: its part of the pod's, by its waits so far. `None`
     /// if lost time is unknown.
     pub(crate) fn of(&self, row: &ContainerRow) -> Option<u64> {
-        let Some(pod) = self.pods.get(&name(row)) else { return self.is_traced.then_some(0) };
+        let pods = self.pods.get(&row.identity.namespace);
+        let Some(pod) = pods.and_then(|pods| pods.get(&row.identity.pod)) else {
+            return self.is_traced.then_some(0);
+        };
         let part = match pod.waits_ns {
             0 => 1.0 / f64::from(pod.containers.max(1)),
             all_ns => waits_ns(row) as f64 / all_ns as f64,
@@ -71,10 +73,6 @@ impl LostTimes {
 
 fn waits_ns(row: &ContainerRow) -> u64 {
     row.waits.as_ref().map_or(0, |waits| waits.neighbor_ns)
-}
-
-fn name(row: &ContainerRow) -> PodName {
-    (row.identity.namespace.clone(), row.identity.pod.clone())
 }
 
 /// Selects the lost time that counts as need of one container.

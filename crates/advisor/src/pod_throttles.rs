@@ -3,8 +3,7 @@
 //! The kubelet gives a pod the sum of its containers' limits. The two quotas of a pod with one
 //! container run out together, and the kernel may count a throttled period at the pod only.
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use snapshot::{ContainerRow, NodeSnapshot};
 
 /// Tolerance for equal limits, cores: quotas are whole microseconds.

@@ -1,11 +1,11 @@
 //! The verdicts, second by second: for the views, the counters, the advice and the Events.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use analysis::verdict::{Judged, PodSecond, Slowed, SnapshotReader, Verdicts, WorkloadName};
 use api::{CauseKind, Culprit, Verdict};
+use foldhash::{HashMap, HashSet};
 use metrics::{SlowedBecause, SlowedBy, SlowedRow};
 use snapshot::NodeSnapshot;
 

@@ -1,10 +1,10 @@
 //! Counts of the program between two polls, by cgroup and CPU, and those whose cgroups are not
 //! identified yet. Pure, except that it clears what it reads.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use foldhash::HashMap;
 use snapshot::Histogram;
 
 use crate::layout::{BUCKETS, CgroupWaits, Pair};

@@ -6,7 +6,6 @@
 
 mod usage;
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -16,6 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use aya::maps::Map;
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use aya::{Ebpf, EbpfError};
+use foldhash::{HashMap, HashMapExt as _};
 use kernel_text::{CgroupVersion, CpuStat};
 
 use crate::error::StartError;

@@ -11,10 +11,10 @@ mod reading;
 mod track;
 mod words;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{CauseKind, SlowedReason, Verdict};
+use foldhash::{HashMap, HashMapExt as _};
 use snapshot::{Culprit, PodIdentity, TraceMode};
 
 use node::Node;

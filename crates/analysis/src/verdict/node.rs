@@ -1,8 +1,9 @@
 //! The workloads of a node in one second: what they used, and what they would use on free CPUs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt as _};
 use snapshot::{Culprit, PodIdentity};
 
 use super::reading::AWAKE;
@@ -133,7 +134,7 @@ impl<'a> Node<'a> {
             entry.best_effort &= pod.best_effort;
         }
         let mut node = Self { known, uses, stolen: second.stolen };
-        for pod in &second.pods {
+        for pod in second.pods.iter().filter(|pod| !pod.lost.is_empty()) {
             node.add_wanted(pod, unmet(pod, second.seconds, unhindered(pod)));
         }
         node

@@ -1,9 +1,9 @@
 //! Seconds of a node, from the counters of its snapshots.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::{HashMap, HashMapExt as _};
 use snapshot::{
     ContainerIdentity, ContainerRow, LostTime, NodeSnapshot, NodeWaits, PodIdentity, TraceMode,
     ends_window,
@@ -44,6 +44,8 @@ struct Counters {
 #[derive(Debug)]
 struct Container {
     identity: Arc<ContainerIdentity>,
+    /// Its name.
+    name: Arc<str>,
     pod: Arc<PodIdentity>,
     workload: Arc<WorkloadName>,
     counters: Counters,
@@ -137,7 +139,7 @@ impl SnapshotReader {
                 ..PodSecond::default()
             });
             let gained = gained.unwrap_or_default();
-            pod.add(row, gained);
+            pod.add(row, &container.name, gained);
             let waited = container.contention.spread(row, gained, length);
             pod.contention += if is_traced { 0.0 } else { waited };
             known.insert(labels, container);
@@ -203,7 +205,8 @@ impl Container {
                 let pod = Arc::new(PodIdentity::new(namespace, pod));
                 let workload = Arc::new(workload(&identity, &pod));
                 let contention = before.map_or_else(Spread::default, |known| known.contention);
-                Self { identity, pod, workload, counters, contention }
+                let name = identity.container.as_str().into();
+                Self { identity, name, pod, workload, counters, contention }
             }
         }
     }
@@ -247,13 +250,13 @@ impl PodSecond {
     }
 
     /// Adds a container, and what its counters gained.
-    fn add(&mut self, row: &ContainerRow, gained: Counters) {
+    fn add(&mut self, row: &ContainerRow, name: &Arc<str>, gained: Counters) {
         let used = seconds(gained.used);
         self.used += used;
         self.throttled_own += seconds(gained.throttled_own);
         self.throttled_ancestor += seconds(gained.throttled_ancestor);
         self.waited_self += seconds(gained.waited_self);
-        self.containers.push((row.identity.container.as_str().into(), used));
+        self.containers.push((Arc::clone(name), used));
         // A request of the pod itself replaces those of its containers, and is not in the snapshot.
         let request = row.spec.filter(|spec| !spec.pod_requests_cpu);
         let request = request.map(|_| row.request_cores.unwrap_or_default());

@@ -1,13 +1,13 @@
 //! Cgroup v1: the usage of all cgroups with cpuacct, whose hierarchy may have other inodes than that
 //! of the cpu controller.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use aya::Ebpf;
 use aya::programs::ProgramError;
+use foldhash::{HashMap, HashMapExt as _};
 use kernel_text::CgroupVersion;
 
 use super::{CollectError, MAPPED, load, map, run};

@@ -4,11 +4,12 @@ mod owners;
 mod pressure;
 mod report;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use cgroup_tree::PathIndex;
+use foldhash::{HashMap, HashSet};
 use snapshot::{FeatureState, LostTime, NodeSnapshot, NodeWaits, PollLosses, TraceMode};
 
 use crate::trace::SchedTrace;

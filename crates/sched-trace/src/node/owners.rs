@@ -1,12 +1,12 @@
 //! Owners of cgroups by inode: from the sampler's rows with the names of their series, or from the
 //! path for all others.
 
-use std::collections::{HashMap, HashSet};
 use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Instant;
 
 use cgroup_tree::PathIndex;
+use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use snapshot::{CgroupKind, CgroupRow, ContainerIdentity, NodeSnapshot, PodIdentity};
 
 use crate::waits::{ContainerId, Owner, Owners, PodId};

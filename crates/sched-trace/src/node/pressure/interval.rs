@@ -8,9 +8,10 @@
 //! container. The union is at most the interval, which is the bound where counts are missing: while
 //! a container has no name yet, and after one is gone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use snapshot::{ContainerIdentity, ContainerRow, CpusetRow, PodIdentity, PressureScope};
 
 use crate::waits::{LostTo, TracedLoss};
