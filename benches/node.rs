@@ -165,6 +165,7 @@ impl Node {
         let inodes: Vec<u64> = self.containers.iter().map(Cgroup::inode).collect();
         let bpf_call = bare_mcores(|| {
             counters.collect().unwrap();
+            counters.collect_usage();
             inodes.iter().for_each(|inode| _ = black_box(counters.get(*inode)));
         });
         Bare { preads, bpf_call }

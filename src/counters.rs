@@ -16,6 +16,10 @@ impl BulkCounters for Collected {
         self.0.get(inode)
     }
 
+    fn collect_acct_usage(&mut self) -> Option<usize> {
+        self.0.collect_usage()
+    }
+
     fn acct_usage_ns(&mut self, inode: u64) -> Option<u64> {
         self.0.usage_ns(inode)
     }

@@ -21,8 +21,8 @@ const RELIABLE: u32 = 60;
 
 /// Source of the counters of all cgroups.
 pub trait BulkCounters: Send {
-    /// Collects the counters of all cgroups, and returns their number. On cgroup v2, the usage is
-    /// that of the last read of an ancestor's `cpu.stat`.
+    /// Collects the contents of `cpu.stat` of all cgroups, and returns their number. On cgroup v2, the
+    /// usage is that of the last read of an ancestor's `cpu.stat`.
     ///
     /// # Errors
     /// The reason why there are none now.
@@ -32,13 +32,55 @@ pub trait BulkCounters: Send {
     /// [`collect`](Self::collect).
     fn get(&mut self, inode: u64) -> Option<CpuStat>;
 
+    /// Cgroup v1: collects the contents of `cpuacct.usage` of all cgroups, and returns their number;
+    /// `None` if they are to be read from the files.
+    fn collect_acct_usage(&mut self) -> Option<usize>;
+
     /// Content of `cpuacct.usage` of the cgroup with this inode in the hierarchy with cpuacct at the
-    /// last [`collect`](Self::collect), nanoseconds; `None` on cgroup v2.
+    /// last [`collect_acct_usage`](Self::collect_acct_usage), nanoseconds.
     fn acct_usage_ns(&mut self, inode: u64) -> Option<u64>;
 }
 
 /// The source, or the reason why there is none.
 pub type BulkSource = Result<Box<dyn BulkCounters>, String>;
+
+/// A file of all cgroups that is collected while this costs less than to read it of those that need
+/// it.
+#[derive(Debug, Default)]
+struct Collection {
+    /// Whether the contents are those of this moment.
+    is_fresh: bool,
+    /// Number of cgroups at the last collection.
+    cgroups: usize,
+    /// Number of cgroups of which the file was needed in this tick.
+    needed: usize,
+    /// Number of ticks in a row in which it was collected.
+    ticks: u32,
+}
+
+impl Collection {
+    /// Whether as much to read as in the last tick makes it worth it.
+    fn is_worth_it(&mut self) -> bool {
+        let needed = std::mem::take(&mut self.needed);
+        let is_worth_it = needed * CGROUPS_PER_READ >= self.cgroups;
+        if !is_worth_it {
+            self.ticks = 0;
+        }
+        is_worth_it
+    }
+
+    /// Notes the number of cgroups that were collected.
+    fn note(&mut self, collected: Option<usize>) {
+        self.is_fresh = collected.is_some();
+        self.ticks = if self.is_fresh { self.ticks.saturating_add(1) } else { 0 };
+        self.cgroups = collected.unwrap_or(0);
+    }
+
+    /// Whether it was collected for so long that the files need not stay open.
+    fn is_reliable(&self) -> bool {
+        self.ticks >= RELIABLE
+    }
+}
 
 /// State of the source. It may arrive after the first ticks, because loading a program takes time.
 #[derive(Default)]
@@ -47,16 +89,10 @@ pub(crate) struct Bulk {
     source: Option<Box<dyn BulkCounters>>,
     /// Reason why the counters are read from the files; `None` until it is known.
     reason: Option<String>,
-    /// Whether the counters are those of this moment.
-    is_fresh: bool,
-    /// Number of cgroups at the last collection.
-    cgroups: usize,
-    /// Number of files whose contents were needed in this tick.
-    needed: usize,
-    /// Number of ticks in a row with collected counters.
-    ticks: u32,
-    /// Whether this tick, and the one before, used a collected content of `cpuacct.usage`.
-    uses_acct_usage: [bool; 2],
+    /// `cpu.stat`.
+    stats: Collection,
+    /// `cpuacct.usage`.
+    acct_usages: Collection,
 }
 
 impl Bulk {
@@ -65,20 +101,13 @@ impl Bulk {
         self.arriving = Some(arriving);
     }
 
-    /// Whether there is a source to collect from, and as much to read as in the last tick makes it
-    /// worth it.
-    pub(crate) fn is_worth_it(&mut self) -> bool {
-        let needed = std::mem::take(&mut self.needed);
-        let is_worth_it = self.has_source() && needed * CGROUPS_PER_READ >= self.cgroups;
-        if !is_worth_it {
-            self.ticks = 0;
+    /// Which of the files of each tick need not stay open.
+    pub(crate) fn reliable(&self, version: CgroupVersion) -> Collected {
+        let (stats, usages) = (self.stats.is_reliable(), self.acct_usages.is_reliable());
+        match version {
+            CgroupVersion::V1 => Collected { counters: usages, running: stats },
+            CgroupVersion::V2 => Collected { counters: stats, running: stats },
         }
-        is_worth_it
-    }
-
-    /// Whether the counters have been collected for so long that their files need not stay open.
-    pub(crate) fn is_reliable(&self, version: CgroupVersion) -> bool {
-        self.ticks >= RELIABLE && (version == CgroupVersion::V2 || self.uses_acct_usage[1])
     }
 
     fn has_source(&mut self) -> bool {
@@ -91,41 +120,51 @@ impl Bulk {
         self.source.is_some()
     }
 
-    /// Collects the counters, if there is a source.
-    pub(crate) fn collect(&mut self) {
+    /// Collects what is worth it, if there is a source. `flush`: on cgroup v2, brings the usage of all
+    /// cgroups up to date; returns whether it could.
+    pub(crate) fn collect(&mut self, version: CgroupVersion, flush: impl FnOnce() -> bool) {
+        if !self.has_source() {
+            return;
+        }
         let Some(source) = &mut self.source else { return };
-        self.uses_acct_usage = [false, self.uses_acct_usage[0]];
-        let collected = source.collect();
-        self.is_fresh = collected.is_ok();
-        self.ticks = if self.is_fresh { self.ticks.saturating_add(1) } else { 0 };
-        self.cgroups = *collected.as_ref().unwrap_or(&0);
-        let reason = collected.err().unwrap_or_default();
-        if self.reason.as_ref() != Some(&reason) {
-            self.reason = Some(reason);
+        if self.stats.is_worth_it() && (version == CgroupVersion::V1 || flush()) {
+            let collected = source.collect();
+            self.stats.note(collected.as_ref().ok().copied());
+            let reason = collected.err().unwrap_or_default();
+            if self.reason.as_ref() != Some(&reason) {
+                self.reason = Some(reason);
+            }
+        }
+        if version == CgroupVersion::V1 && self.acct_usages.is_worth_it() {
+            self.acct_usages.note(source.collect_acct_usage());
         }
     }
 
     /// The collected counters of a cgroup; `None` if they are to be read from its file.
     pub(crate) fn stat(&mut self, inode: u64) -> Option<CpuStat> {
-        self.source.as_mut().filter(|_| self.is_fresh)?.get(inode)
+        self.source.as_mut().filter(|_| self.stats.is_fresh)?.get(inode)
+    }
+
+    /// Whether there are collected usages.
+    pub(crate) fn has_acct_usages(&self) -> bool {
+        self.acct_usages.is_fresh
     }
 
     /// Cgroup v1: the collected usage of a cgroup, nanoseconds; `None` if it is to be read from its
     /// file.
     pub(crate) fn acct_usage_ns(&mut self, inode: u64) -> Option<u64> {
-        let usage_ns = self.source.as_mut().filter(|_| self.is_fresh)?.acct_usage_ns(inode);
-        self.uses_acct_usage[0] |= usage_ns.is_some();
-        usage_ns
+        self.source.as_mut().filter(|_| self.acct_usages.is_fresh)?.acct_usage_ns(inode)
     }
 
-    /// Counts files whose contents were needed.
-    pub(crate) fn count_needed(&mut self, files: usize) {
-        self.needed += files;
+    /// Counts a cgroup of which `cpu.stat` or `cpuacct.usage` was needed.
+    pub(crate) fn count_needed(&mut self, stat: bool, acct_usage: bool) {
+        self.stats.needed += usize::from(stat);
+        self.acct_usages.needed += usize::from(acct_usage);
     }
 
-    /// The collected counters are no longer those of this moment.
+    /// What was collected is no longer of this moment.
     pub(crate) fn expire(&mut self) {
-        self.is_fresh = false;
+        (self.stats.is_fresh, self.acct_usages.is_fresh) = (false, false);
     }
 
     /// State of the feature; `None` until it is known.
@@ -138,4 +177,13 @@ impl Bulk {
         let shown = shown.iter().find(|state| state.feature == "bpf_counters");
         shown.map(|state| &state.reason) != self.reason.as_ref()
     }
+}
+
+/// Files of each tick that are collected reliably.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Collected {
+    /// Those of every cgroup.
+    pub(crate) counters: bool,
+    /// Those of running cgroups.
+    pub(crate) running: bool,
 }

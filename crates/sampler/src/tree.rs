@@ -15,6 +15,7 @@ use cgroupfs::{Hierarchy, KeptFile};
 use kernel_text::{CgroupVersion, CpuStat, parse_u64};
 
 use crate::budget::{DescriptorBudget, ReadClass};
+use crate::bulk::Collected;
 use crate::cgroup::{PathQuota, SampledCgroup, SampledKind};
 use crate::files::{self, FileSet, Keeping, ReadBuffers, ReadErrors};
 use crate::plan::{Watched, kept_files};
@@ -262,20 +263,18 @@ impl SampledTree {
         }
     }
 
-    /// Closes the files that are read rarely, and opens them again once it runs. `are_collected`: the
-    /// counters come from another source.
+    /// Closes the files that are read rarely, and opens them again once it runs. `collected`: what
+    /// comes from another source.
     pub(crate) fn keep_files(
         &mut self,
         id: CgroupId,
-        are_collected: bool,
+        collected: Collected,
         now: Instant,
         timing: &Timing,
         errors: &mut ReadErrors,
     ) {
-        let most = match are_collected {
-            true => Keeping { counters: false, running: false, ..self.most },
-            false => self.most,
-        };
+        let Collected { counters, running } = collected;
+        let most = Keeping { counters: !counters, running: !running, ..self.most };
         let keeping = kept_files(&self.watched(id), most, now, timing);
         let files = &mut self.cgroups[id].files;
         if files.keeping() != keeping {

@@ -44,6 +44,11 @@ impl BulkCounters for Source {
         self.0.lock().unwrap().stats.get(&inode).copied()
     }
 
+    fn collect_acct_usage(&mut self) -> Option<usize> {
+        let usages = self.0.lock().unwrap().usages.len();
+        (usages > 0).then_some(usages)
+    }
+
     fn acct_usage_ns(&mut self, inode: u64) -> Option<u64> {
         self.0.lock().unwrap().usages.get(&inode).copied()
     }
@@ -191,12 +196,15 @@ fn v1() -> (TempDir, [PathBuf; 2]) {
     let root = tempfile::tempdir().unwrap();
     let pod = ["cpu", "cpuacct"].map(|controller| root.path().join(controller).join(POD));
     let [cpu, cpuacct] = &pod;
-    for [cpu, cpuacct] in [[cpu.clone(), cpuacct.clone()], [cpu.join(CONTAINER), cpuacct.join(CONTAINER)]] {
+    for [cpu, cpuacct] in
+        [[cpu.clone(), cpuacct.clone()], [cpu.join(CONTAINER), cpuacct.join(CONTAINER)]]
+    {
         fs::create_dir_all(&cpu).unwrap();
         fs::create_dir_all(&cpuacct).unwrap();
         fs::write(cpu.join("cpu.cfs_quota_us"), "20000\n").unwrap();
         fs::write(cpu.join("cpu.cfs_period_us"), "100000\n").unwrap();
-        fs::write(cpu.join("cpu.stat"), "nr_periods 5\nnr_throttled 0\nthrottled_time 0\n").unwrap();
+        fs::write(cpu.join("cpu.stat"), "nr_periods 5\nnr_throttled 0\nthrottled_time 0\n")
+            .unwrap();
         fs::write(cpuacct.join("cpuacct.usage"), "1000\n").unwrap();
         fs::write(cpuacct.join("cpuacct.stat"), "user 0\nsystem 0\n").unwrap();
     }
@@ -227,7 +235,9 @@ fn on_v1_the_collected_usage_replaces_its_file() {
     let kept = || {
         let descriptors = fs::read_dir("/proc/self/fd").unwrap();
         let files = descriptors.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
-        files.filter(|file| file.starts_with(root.path()) && file.ends_with("cpuacct.usage")).count()
+        files
+            .filter(|file| file.starts_with(root.path()) && file.ends_with("cpuacct.usage"))
+            .count()
     };
     assert_eq!((tick(12), kept()), (0, 2), "of the pod and its container");
     count(1500);

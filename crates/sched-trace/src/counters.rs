@@ -127,16 +127,18 @@ impl GroupCounters {
         }
         self.written = written;
         self.index();
-        if let Some(usages) = &mut self.usages {
-            // What is not collected is read from its file.
-            let _ = usages.collect(&self.ebpf);
-        }
         Ok(written)
     }
 
+    /// Cgroup v1: reads the usage of all cgroups with cpuacct, and returns their number. `None` if
+    /// this kernel has no cheaper way than their files.
+    pub fn collect_usage(&mut self) -> Option<usize> {
+        self.usages.as_mut()?.collect(&self.ebpf).ok()
+    }
+
     /// Cgroup v1: usage of the cgroup with this inode in the hierarchy with cpuacct at the last
-    /// [`collect`](Self::collect), nanoseconds: what `cpuacct.usage` prints. `None` if it was not
-    /// read.
+    /// [`collect_usage`](Self::collect_usage), nanoseconds: what `cpuacct.usage` prints. `None` if it
+    /// was not read.
     pub fn usage_ns(&self, inode: u64) -> Option<u64> {
         self.usages.as_ref()?.get(inode)
     }

@@ -200,7 +200,10 @@ fn a_last_read_includes_throttling_by_ancestors() {
     let last = on(Occasion::LastRead, FileSet::Container);
     assert_eq!((last.counters, last.local, last.slow, last.threads), (true, true, None, false));
     let tick = on(Occasion::Tick, FileSet::Container);
-    assert_eq!((tick.counters, tick.local, tick.slow, tick.threads), (false, false, Some(true), true));
+    assert_eq!(
+        (tick.counters, tick.local, tick.slow, tick.threads),
+        (false, false, Some(true), true)
+    );
     assert!(!on(Occasion::LastRead, FileSet::Pod).local, "only containers have the file");
 }
 
@@ -226,8 +229,10 @@ fn idle_is_a_time_at_any_interval() {
 #[test]
 fn the_memory_limit_is_read_with_every_sixth_read_of_the_memory() {
     let (start, timing) = (Instant::now(), Timing::default());
-    let read = |at: u64| Activity { rare_read: Some(start), ..Activity::new() }
-        .is_rare_read_due(start + seconds(at), &timing);
+    let read = |at: u64| {
+        Activity { rare_read: Some(start), ..Activity::new() }
+            .is_rare_read_due(start + seconds(at), &timing)
+    };
     assert_eq!([10, 50, 60, 70].map(read), [false, false, true, true]);
     let a_tick_early = Activity { rare_read: Some(start + seconds(1)), ..Activity::new() };
     assert!(a_tick_early.is_rare_read_due(start + seconds(60), &timing));

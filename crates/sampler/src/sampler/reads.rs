@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Instant;
 
-use kernel_text::CgroupVersion;
 
 use super::Sampler;
 use super::lookup::Awaited;
@@ -98,24 +97,17 @@ impl Sampler {
 
     /// Collects the counters of all cgroups, if the kernel allows it and enough of them run.
     fn collect(&mut self, cgroups: usize) {
-        if !self.reader.bulk.is_worth_it() {
-            return;
-        }
-        if self.tree.hierarchy.version == CgroupVersion::V2 {
-            for at in 0..cgroups {
-                let cgroup = &self.tree.cgroups[self.tree.at_depth(at)];
-                if cgroup.kind == SampledKind::Root {
-                    let dir =
-                        CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
-                    // Brings the usage of all cgroups below up to date. Without it, they are read
-                    // from their files.
-                    if cgroup.files.read(FileId::CpuStat, dir, &mut self.reader.buffers).is_err() {
-                        return;
-                    }
-                }
-            }
-        }
-        self.reader.bulk.collect();
+        let (tree, buffers) = (&self.tree, &mut self.reader.buffers);
+        // A read of `cpu.stat` brings the usage of all cgroups below up to date. Without it, they are
+        // read from their files.
+        let flush = || {
+            let all = (0..cgroups).map(|at| &tree.cgroups[tree.at_depth(at)]);
+            all.filter(|cgroup| cgroup.kind == SampledKind::Root).all(|root| {
+                let dir = CgroupDir { hierarchy: &tree.hierarchy, relative: &root.relative };
+                root.files.read(FileId::CpuStat, dir, buffers).is_ok()
+            })
+        };
+        self.reader.bulk.collect(tree.hierarchy.version, flush);
     }
 
     /// Reads the cgroups that are read between ticks, too: the new ones.
@@ -131,9 +123,9 @@ impl Sampler {
 
     /// Reads the files of a cgroup that may have changed; returns the plan after the read.
     fn visit(&mut self, id: CgroupId, now: Instant) -> ReadPlan {
-        let are_collected = self.reader.bulk.is_reliable(self.tree.hierarchy.version);
+        let collected = self.reader.bulk.reliable(self.tree.hierarchy.version);
         let timing = &self.schedule.timing;
-        self.tree.keep_files(id, are_collected, now, timing, &mut self.reader.errors);
+        self.tree.keep_files(id, collected, now, timing, &mut self.reader.errors);
         let plan = self.plan(id, Occasion::Tick, now);
         if plan.counters {
             self.read_as(id, &plan, now);
@@ -165,7 +157,8 @@ impl Sampler {
         let (buffers, errors) = (&mut self.reader.buffers, &mut self.reader.errors);
         let bulk = &mut self.reader.bulk;
         let collected = bulk.stat(cgroup.inode);
-        let acct_inode = collected.and_then(|_| cgroup.acct_inode(&self.tree.hierarchy));
+        let acct_inode =
+            bulk.has_acct_usages().then(|| cgroup.acct_inode(&self.tree.hierarchy)).flatten();
         let collected_usage_ns = acct_inode.and_then(|inode| bulk.acct_usage_ns(inode));
         let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
         let mut reader = Reader {
@@ -179,8 +172,8 @@ impl Sampler {
         };
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
         let has_vanished = reader.vanished;
-        let read = [reading.stat.read().is_some(), reading.acct_usage_ns.read().is_some()];
-        self.reader.bulk.count_needed(read.into_iter().filter(|is_read| *is_read).count());
+        let (stat, usage) = (reading.stat.read(), reading.acct_usage_ns.read());
+        self.reader.bulk.count_needed(stat.is_some(), usage.is_some());
         if has_vanished {
             cgroup.vanished = true;
             self.reader.vanished.push(id);

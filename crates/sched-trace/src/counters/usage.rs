@@ -52,8 +52,8 @@ impl Usages {
         Ok(Self { records: map(ebpf, TABLE, MAPPED)?, written: 0, known: HashMap::new() })
     }
 
-    /// Reads the usage of all cgroups.
-    pub(super) fn collect(&mut self, ebpf: &Ebpf) -> Result<(), CollectError> {
+    /// Reads the usage of all cgroups, and returns their number.
+    pub(super) fn collect(&mut self, ebpf: &Ebpf) -> Result<usize, CollectError> {
         self.written = 0;
         let written = run(ebpf, NAME)?;
         if written > self.records.len() {
@@ -61,7 +61,7 @@ impl Usages {
         }
         self.written = written;
         self.index();
-        Ok(())
+        Ok(written)
     }
 
     /// Finds the record of each cgroup, if cgroups came or went.

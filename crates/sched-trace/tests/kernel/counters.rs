@@ -48,6 +48,7 @@ impl Node {
         let before: Vec<_> = self.containers.iter().map(file).collect();
         let _ = file(&self.top.existing_child("pods"));
         self.counters.collect().unwrap();
+        assert_eq!(self.counters.collect_usage().is_some(), is_v1());
         let collected: Vec<_> =
             self.containers.iter().map(|cgroup| collected(&mut self.counters, cgroup)).collect();
         let after = self.containers.iter().map(file);
@@ -163,5 +164,6 @@ fn kernel_a_new_cgroup_has_counters_from_the_next_collection_on() {
     let new = node.top.child("new");
     assert_eq!(node.counters.get(new.inode()), None, "it was not collected");
     node.counters.collect().unwrap();
+    node.counters.collect_usage();
     assert_eq!(fields(&collected(&mut node.counters, &new)), fields(&file(&new)));
 }

@@ -235,7 +235,8 @@ fn kernel_a_wait_in_progress_is_lost_time_before_it_ends() {
     let near = |what, found: &Lost, [least_ns, most_ns]: [u64; 2]| {
         // A turn of the rest of the node may belong to the System or, for its interrupts, to the
         // rival.
-        let expected_ns = found.to_pods().clamp(least_ns.saturating_sub(open.others_ran_ns), most_ns);
+        let expected_ns =
+            found.to_pods().clamp(least_ns.saturating_sub(open.others_ran_ns), most_ns);
         assert_near(what, found.to_pods(), expected_ns, 0.05);
     };
     near("lost to the rival", found, open.rival_ran_ns);
