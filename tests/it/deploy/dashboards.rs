@@ -294,6 +294,35 @@ fn every_panel_has_a_title_description_and_unit() {
     }
 }
 
+/// As on the page and in the terminal. A sum over pods is no share: its title says what it counts.
+#[test]
+fn waits_are_shares_of_the_time_and_sums_over_pods_are_threads() {
+    let waits = ["wait_seconds_total", "wait_cores", "trace_lost_seconds_total"];
+    let mut count = 0;
+    for name in DASHBOARDS {
+        for panel in panels(name) {
+            let targets = panel["targets"].as_array().unwrap();
+            let of_waits =
+                |target: &Value| waits.iter().any(|of| text(&target["expr"]).contains(of));
+            if !targets.iter().any(of_waits) {
+                continue;
+            }
+            let (title, unit) =
+                (text(&panel["title"]), text(&panel["fieldConfig"]["defaults"]["unit"]));
+            let expected = if ["fleet", "agent"].contains(&name) {
+                assert!(title.starts_with("Waiting threads"), "{name}: {title}");
+                ("none", "Average number of threads")
+            } else {
+                ("percentunit", "can exceed 100 %")
+            };
+            assert_eq!(unit, expected.0, "{name}: {title}");
+            assert!(text(&panel["description"]).contains(expected.1), "{name}: {title}");
+            count += 1;
+        }
+    }
+    assert_eq!(count, 7);
+}
+
 #[test]
 fn every_rate_follows_the_interval_of_the_panel() {
     for Query { place, expression } in queries() {

@@ -162,7 +162,7 @@ fn waits_have_a_panel_with_data_without_the_trace_too() {
     let queries = dashboards::queries();
     let data = queries_with_data(&queries, Preset::Standard, false);
     let of_waits =
-        queries.iter().enumerate().filter(|(_, query)| query.place == "pod: Waiting for a CPU");
+        queries.iter().enumerate().filter(|(_, query)| query.place == "pod: Waited, by cause");
     let with_data: Vec<bool> = of_waits.map(|(at, _)| data.contains(&at)).collect();
     assert_eq!(with_data, [false, true, true, true], "by cause, and three without the trace");
 }
