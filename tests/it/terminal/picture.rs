@@ -28,9 +28,9 @@ pub(crate) fn write(browser: &Browser, address: SocketAddr, directory: &Path) {
     tmux.filter("checkout", ">L shop/checkout");
     tmux.keys(&["Enter"]);
     tmux.wait_for("used, limit 0.20");
-    tmux.resize(COLUMNS as usize, 32);
-    tmux.wait_for("kubectl");
-    draw(browser, &tmux, 32, &directory.join("top-pod.png"));
+    tmux.resize(COLUMNS as usize, 26);
+    tmux.wait_for("findings, and the change");
+    draw(browser, &tmux, 26, &directory.join("top-pod.png"));
 }
 
 fn draw(browser: &Browser, tmux: &Tmux, height: u32, file: &Path) {
@@ -60,6 +60,18 @@ struct Style {
 }
 
 impl Style {
+    /// Applies the codes of a sequence, such as `1;38;5;1`: bold, and red of 256 colors.
+    fn apply_all(&mut self, codes: &str) {
+        let mut codes = codes.split(';').map(|code| code.parse().unwrap_or_default());
+        while let Some(code) = codes.next() {
+            match code {
+                38 => self.text = codes.nth(1).filter(|color| *color < ANSI.len()),
+                48 => self.background = codes.nth(1).filter(|color| *color < ANSI.len()),
+                code => self.apply(code),
+            }
+        }
+    }
+
     fn apply(&mut self, code: usize) {
         match code {
             0 => *self = Self::default(),
@@ -96,7 +108,7 @@ fn html(screen: &str) -> String {
     let mut markup = escaped(parts.next().unwrap_or_default());
     for part in parts {
         let (codes, text) = part.split_once('m').unwrap_or(("", part));
-        codes.split(';').for_each(|code| style.apply(code.parse().unwrap_or_default()));
+        style.apply_all(codes);
         markup += &format!("<span style='{}'>{}</span>", style.css(), escaped(text));
     }
     markup
@@ -108,6 +120,7 @@ fn escaped(text: &str) -> String {
 
 #[test]
 fn a_screen_keeps_its_colors_and_text() {
+    assert_eq!(html("\u{1b}[1;38;5;1m<b\u{1b}[39m"), html("\u{1b}[1;31m<b\u{1b}[39m"));
     let markup = html("a\u{1b}[1;31m<b\u{1b}[0m & \u{1b}[7mc");
     assert!(markup.starts_with("a<span style='color:#ff6b7a;"), "{markup}");
     assert!(markup.contains("font-weight:700;opacity:1'>&lt;b</span>"), "{markup}");
