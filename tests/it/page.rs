@@ -37,7 +37,7 @@ const VIEWS: [(&str, &str, &str); 4] = [
 ];
 
 /// Largest height of a picture, pixels.
-const TALLEST: u32 = 1500;
+const TALLEST: u32 = 1250;
 
 /// A running demo, which removes its cgroups at its end.
 struct Demo(Child);
