@@ -31,6 +31,7 @@ fn input(preset: Preset, traced: bool) -> Vec<Value> {
     }
     let agent = snapshots::agent();
     let identity = Arc::clone(&snapshot.containers[0].identity);
+    agent.slowed().set(vec![snapshots::slowed(&identity.namespace, &identity.pod)]);
     agent.advice().set(vec![metrics::AdviceRow { identity, ..snapshots::advised("any") }]);
     let mut exposition = Exposition::with_selection(usize::MAX, Selection::preset(preset));
     let page = exposition.render(&snapshot, &agent, Format::Text);
