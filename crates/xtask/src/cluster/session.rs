@@ -210,7 +210,10 @@ impl Cluster {
     }
 
     /// Answer of the node's kubelet to a `GET`, through the API server.
-    pub(super) fn kubelet(&self, path: &str) -> Result<String, ClusterError> {
+    ///
+    /// # Errors
+    /// The failed command, with its output.
+    pub fn kubelet(&self, path: &str) -> Result<String, ClusterError> {
         self.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE_NAME}/proxy/{path}")])
     }
 
