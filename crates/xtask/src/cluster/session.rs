@@ -16,7 +16,7 @@ use crate::{process, tools};
 use serde_json::Value;
 
 /// Maximum time from power-on to a Ready node; emulated, on a busy machine.
-const NODE_TIMEOUT: Duration = Duration::from_secs(600);
+const NODE_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// A running cluster. Ends on drop.
 pub struct Cluster {
