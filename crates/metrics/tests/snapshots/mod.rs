@@ -249,6 +249,7 @@ fn container(n: usize) -> ContainerRow {
         system_ns: Some(4_000_000_000 + seed),
         cfs: Some(cfs(seed)),
         throttled_ancestor_ns: Some(seed),
+        throttled_child_ns: None,
         windows: Some(windows(n as u64)),
         cpu_limit: Limit::Limited(CpuLimit { cores: 0.25, period_usec: 100_000 }),
         request_cores: Some(0.1),
