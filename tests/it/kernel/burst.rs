@@ -211,6 +211,8 @@ fn a_limit_shrinks_while_its_container_bursts() {
 fn a_burst_ends_when_the_kubelet_gives_its_container_exclusive_cpus() {
     let mut scene = Scene::new();
     let socket = scene.state.path().join("pod-resources.sock");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _guard = runtime.enter();
     let kubelet = PodResourcesStub::start(&socket).unwrap();
     kubelet.set(&[0, 1], Vec::new());
     scene.options.push(format!("--pod-resources-socket={}", socket.display()));
