@@ -77,7 +77,8 @@ fn the_page_of_cadvisors_names_has_no_sandbox() {
     let mut snapshot = node(true, false);
     let page = |snapshot: &NodeSnapshot| {
         let agent = snapshots::agent();
-        let page = Exposition::new(NO_CAP).render_cadvisor(snapshot, &agent, Format::Text);
+        let mut exposition = Exposition::new(NO_CAP);
+        let page = exposition.render_cadvisor(snapshot, &agent, Format::Text);
         read(page, Format::Text).iter().map(|family| family.samples.len()).sum::<usize>()
     };
     assert!(page(&snapshot) > 0);
