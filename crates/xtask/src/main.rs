@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
-use xtask::cluster::{self, Release as KubernetesRelease};
+use xtask::cluster::{self, By, Release as KubernetesRelease};
 use xtask::deny::{self, Advisories};
 use xtask::generated;
 use xtask::image;
@@ -191,6 +191,13 @@ enum ClusterTask {
         #[arg(long)]
         only: Vec<String>,
     },
+    /// Without a node in QEMU: move pods of three parts of this machine with the real descheduler, by
+    /// PSI and by the agent's contention; takes half an hour
+    Descheduler {
+        /// Only by one of the two
+        #[arg(long, value_enum)]
+        only: Option<By>,
+    },
     /// Start a cluster and record its node for the tests of recordings
     Record {
         /// The archive; its name is the recording's
@@ -306,6 +313,7 @@ fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
         ClusterTask::Build => cluster::build(&options)?,
         ClusterTask::Run { command } => return Ok(cluster::run(&options, &command)?),
         ClusterTask::Test { only } => return Ok(cluster::test(&options, &only)?),
+        ClusterTask::Descheduler { only } => return Ok(cluster::deschedule(&options, only)?),
         ClusterTask::Record { archive } => return Ok(cluster::record(&options, &archive)?),
     }
     Ok(ExitCode::SUCCESS)
