@@ -295,6 +295,57 @@ fn crates_depend_on_each_other_as_listed() {
     }
 }
 
+/// Crates of Linux alone, of this workspace and of others.
+const LINUX_ONLY: &[&str] = &[
+    "aya",
+    "aya-obj",
+    "cgroup-tree",
+    "cgroupfs",
+    "cgroups-rs",
+    "inotify",
+    "inotify-sys",
+    "linux-raw-sys",
+    "nix",
+    "pinning",
+    "procfs",
+    "procfs-core",
+    "runtimes",
+    "sampler",
+    "sched-trace",
+    "state-dir",
+    "testkit",
+    "yielding",
+];
+
+/// Targets for which a release has the plugin alone.
+const PLUGIN_TARGETS: [&str; 3] =
+    ["aarch64-apple-darwin", "x86_64-apple-darwin", "x86_64-pc-windows-msvc"];
+
+#[test]
+fn the_plugin_has_no_linux_only_crate_on_macos_and_windows() {
+    let on = |target: &str| -> BTreeSet<String> {
+        let arguments = ["--package=kubectl-plugin", "--edges=normal,build", "--target", target];
+        let packages = closure_with(&arguments);
+        packages.iter().map(|one| one.split(' ').next().unwrap().to_owned()).collect()
+    };
+    for target in PLUGIN_TARGETS {
+        let names = on(target);
+        assert!(names.contains("agent-client"), "{target}: {names:?}");
+        let found: Vec<_> = LINUX_ONLY.iter().filter(|name| names.contains(**name)).collect();
+        assert!(found.is_empty(), "{target}: {found:?}");
+    }
+    assert!(on("x86_64-unknown-linux-gnu").contains("linux-raw-sys"), "the list has real names");
+    let windows = on("x86_64-pc-windows-msvc");
+    assert!(
+        !windows.contains("rustix") && !windows.contains("top"),
+        "the terminal view is of Unix"
+    );
+    let workflow = include_str!("../../.github/workflows/release.yml");
+    for target in PLUGIN_TARGETS {
+        assert!(workflow.contains(target), "the release does not build {target}");
+    }
+}
+
 #[test]
 fn contributing_has_every_crate() {
     let page = include_str!("../../.github/CONTRIBUTING.md");
@@ -440,8 +491,12 @@ fn dependencies(package: &Value) -> BTreeSet<String> {
 /// Packages with their versions in a crate's closure over the given kinds of dependencies, on this
 /// machine's platform.
 fn closure(name: &str, kinds: &str) -> BTreeSet<String> {
+    closure_with(&["--package", name, "--edges", kinds])
+}
+
+fn closure_with(arguments: &[&str]) -> BTreeSet<String> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["tree", "--offline", "--prefix=none", "--package", name, "--edges", kinds]);
+    cargo.args(["tree", "--offline", "--prefix=none"]).args(arguments);
     let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tree = String::from_utf8(output.stdout).unwrap();

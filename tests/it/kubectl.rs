@@ -235,6 +235,7 @@ fn the_plugin_shows_a_workload_a_pod_or_the_reason_why_not() {
     assert_a_pod_stands_for_itself(&cluster);
     assert_a_namespace_a_cron_job_and_the_cluster_have_advice(&cluster);
     assert_the_node_with_most_slowed_pods_is_shown(&cluster);
+    assert_the_workloads_of_all_nodes_are_shown(&cluster);
     assert_the_node_of_a_pod_is_shown(&cluster);
     assert_a_view_forwards_its_port_again(&cluster);
     assert_errors_name_the_remedy(&cluster);
@@ -371,6 +372,37 @@ fn assert_the_node_with_most_slowed_pods_is_shown(cluster: &Cluster) {
     let output = cluster.run(&["top", "--once"]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && errors.contains("--node shows another: "), "{errors}");
+}
+
+fn assert_the_workloads_of_all_nodes_are_shown(cluster: &Cluster) {
+    cluster.calls();
+    let run = || cluster.run(&["fleet", "-o", "json"]);
+    let names = |report: &Value| -> Vec<String> {
+        let rows = report["throttled"].as_array().into_iter().flatten();
+        rows.map(|row| row["workload"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    eventually("throttled workloads of both nodes", || {
+        let report: Value = serde_json::from_slice(&run().stdout).unwrap();
+        let names = names(&report);
+        ["web-1", "spread-2"].iter().all(|pod| names.iter().any(|name| name == pod))
+    });
+    cluster.calls();
+    let output = cluster.run(&["fleet"]);
+    let [text, errors] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert_eq!(output.status.code(), Some(69), "one does not answer: {errors}");
+    assert!(text.contains("Workloads slowed by CPU limits, cores lost:\nWORKLOAD"), "{text}");
+    let source = "from the agents of 3 nodes, 1 without an answer, 2 without the trace, which do not \
+                  know by whom: pods that are slowed now; 7 requests to the API server\n";
+    assert!(text.ends_with(source), "{text}");
+    assert!(errors.contains("no answer from 1 of 3 nodes"), "{errors}");
+    let calls = cluster.calls();
+    let count = |verb: &str| calls.lines().filter(|call| call.starts_with(verb)).count();
+    assert_eq!(
+        (count("get "), count("port-forward "), calls.lines().count()),
+        (1, 3, 4),
+        "{calls}"
+    );
 }
 
 fn assert_the_node_of_a_pod_is_shown(cluster: &Cluster) {

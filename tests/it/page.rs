@@ -1,6 +1,6 @@
 //! The page in headless Chromium under the demo's load. With `CPUWARDEN_SCREENSHOTS=DIR` it also
-//! writes the pictures of deploy/docs; that of the topology, `sockets`, is from
-//! crates/endpoint/tests/ui/look.rs.
+//! writes the pictures of deploy/docs, and those of the terminal; that of the topology, `sockets`, is
+//! from crates/endpoint/tests/ui/look.rs.
 
 #[allow(dead_code, reason = "of the driver, this uses a part")]
 #[path = "../../crates/endpoint/tests/ui/browser.rs"]
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::support::{
     Agent, Kubelet, Qos, RealTree, Workload, binary, eventually, http, pod_list, poll, running_pod,
 };
+use crate::terminal;
 use browser::Browser;
 
 /// A name that would become markup if it were ever treated as HTML.
@@ -36,7 +37,7 @@ const VIEWS: [(&str, &str, &str); 4] = [
 ];
 
 /// Largest height of a picture, pixels.
-const TALLEST: u32 = 1100;
+const TALLEST: u32 = 1250;
 
 /// A running demo, which removes its cgroups at its end.
 struct Demo(Child);
@@ -196,6 +197,9 @@ fn assert_the_spinner_loses_most_by_its_own_limit(scene: &Scene) {
         scene.screenshot(view);
     }
     scene.assert_quiet(&origin);
+    if let Some(directory) = pictures() {
+        terminal::picture::write(browser, scene.address, &directory);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The terminal view of the real binary on a real terminal, tmux, under the demo's load.
 
 mod narrow;
+pub(crate) mod picture;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -48,13 +48,37 @@ pub struct AgentClient {
     token: Option<TokenFile>,
     /// Maximum time for the connection, for the head of an answer, and for each part of its body.
     timeout: Duration,
+    server: ServerKind,
 }
+
+/// The kind of server, for errors.
+#[derive(Clone, Copy)]
+struct ServerKind {
+    noun: &'static str,
+    /// Remedy if none answers.
+    remedy: &'static str,
+    /// Reason for an answer that no such server gives.
+    otherwise: &'static str,
+}
+
+const AGENT: ServerKind = ServerKind {
+    noun: "agent",
+    remedy: "start one, or set --address",
+    otherwise: "not an agent of this version, or one with --ui=off",
+};
+
+const PROMETHEUS: ServerKind = ServerKind {
+    noun: "Prometheus",
+    remedy: "check --prometheus",
+    otherwise: "not the query API of Prometheus",
+};
 
 /// Body of a successful answer, read while it arrives.
 pub struct AnswerBody {
     body: Incoming,
     url: String,
     timeout: Duration,
+    server: ServerKind,
     _connection: SendRequest<Empty<Bytes>>,
 }
 
@@ -102,7 +126,13 @@ impl AgentClient {
             (_, true) => tls_client::unverified_client_config("--insecure-skip-verify"),
             (Some(file), false) => tls_client::client_config("--tls-cert", file, name.clone()),
             (None, false) => {
-                return Ok(Self { address, tls: None, token: None, timeout: TIMEOUT });
+                return Ok(Self {
+                    address,
+                    tls: None,
+                    token: None,
+                    timeout: TIMEOUT,
+                    server: AGENT,
+                });
             }
         };
         let config = config.map_err(|error| Failure::config(chain(&error)))?;
@@ -111,6 +141,7 @@ impl AgentClient {
             tls: Some((TlsConnector::from(Arc::new(config)), name)),
             token: token_file(args)?,
             timeout: TIMEOUT,
+            server: AGENT,
         })
     }
 
@@ -118,6 +149,12 @@ impl AgentClient {
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// Names the server Prometheus in errors.
+    #[must_use]
+    pub fn for_prometheus(self) -> Self {
+        Self { server: PROMETHEUS, ..self }
     }
 
     /// Reads the JSON at a path.
@@ -165,6 +202,7 @@ impl AgentClient {
             body: response.into_body(),
             url,
             timeout: self.timeout,
+            server: self.server,
             _connection: connection,
         };
         match status {
@@ -221,9 +259,8 @@ impl AgentClient {
 
     fn unreachable(&self, error: &dyn std::error::Error) -> Failure {
         let (address, error) = (&self.address, chain(error));
-        Failure::unavailable(format!(
-            "no agent answers at {address}: {error}; start one, or set --address"
-        ))
+        let ServerKind { noun, remedy, .. } = self.server;
+        Failure::unavailable(format!("no {noun} answers at {address}: {error}; {remedy}"))
     }
 
     /// A failed handshake, with the remedy for its reason.
@@ -290,13 +327,13 @@ impl AnswerBody {
 
     /// An answer without data: the reason that the agent gives, or else the most likely one.
     async fn rejected(self, status: StatusCode) -> Failure {
-        let url = self.url.clone();
+        let (url, otherwise) = (self.url.clone(), self.server.otherwise);
         let text = self.whole(MAX_REASON).await.unwrap_or_default();
         let reason = match serde_json::from_slice::<Rejection>(&text) {
             Ok(Rejection { error }) => error.chars().filter(|char| !char.is_control()).collect(),
             // Also with --ui=off an agent answers there.
             Err(_) if url.ends_with("/api/v1/advice") => "not an agent of this version".to_owned(),
-            Err(_) => "not an agent of this version, or one with --ui=off".to_owned(),
+            Err(_) => otherwise.to_owned(),
         };
         Failure::unavailable(format!("{url}: {status}: {reason}"))
     }
@@ -358,7 +395,7 @@ mod tests {
             }
             answer(stream);
         });
-        (AgentClient { address, tls: None, token: None, timeout: TIMEOUT }, server)
+        (AgentClient { address, tls: None, token: None, timeout: TIMEOUT, server: AGENT }, server)
     }
 
     /// Error message of `get` for a server that reads up to `until` and then sends this.

@@ -140,6 +140,9 @@ impl Culprit {
 pub struct Verdict {
     /// The pod.
     pub victim: PodName,
+    /// Name of its workload, the pod's own without one; empty from earlier agents.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub workload: String,
     /// Reason of its delay.
     pub reason: SlowedReason,
     /// How much the delay matters.

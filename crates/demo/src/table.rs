@@ -18,7 +18,7 @@ pub(crate) const LEGEND: &str = "\
 THROTTLED: since the start, by its own limit. PEAK: in the worst second.
 PERIODS: share of its active CFS periods. Idle containers have few: a high share can be harmless.
 SECONDS: throttled seconds per second, summed over CPUs.
-BY: whose limit throttled it: its own, an ancestor's (one above it), or both.
+BY: whose limit throttled it: its own, one above it, or both.
 ";
 
 /// Polling interval for a new snapshot; snapshots come once per second.
@@ -239,12 +239,12 @@ impl Rates {
         }
     }
 
-    /// Origin of the throttling: its own limit or an ancestor's.
+    /// Origin of the throttling: its own limit or one above it.
     fn origin(&self) -> &'static str {
         match (self.own > 0.0, self.ancestor > 0.0) {
             (true, true) => "both",
             (true, false) => "own",
-            (false, true) => "ancestor",
+            (false, true) => "above",
             (false, false) => "-",
         }
     }

@@ -9,25 +9,25 @@ const MATRIX = 12;
 
 const used = (row) => row.limitCores ? (row.usageCores ?? 0) / row.limitCores : row.usageCores ?? 0;
 
-/** Columns of the victims: label, unit, explanation, value to sort by. */
+/** Columns of the victims: label, unit, explanation, value to sort by. Those with `known` are hidden while no row has a value. */
 export const COLUMNS = [
   { id: "name", label: "Pod", text: true, help: "Namespace, pod and container. Worst first: slowed pods in the order of the verdicts, then by the time lost to limits, neighbors and the system in the last five seconds." },
   { id: "minute", label: "Last minute", unit: "order: verdict", text: true, wide: true, help: "Time lost in each of the last 60 seconds, the newest at the right. Gray none, yellow below 20 %, orange below 50 %, red above, darkest from 100 %." },
   { id: "use", label: "Used / limit", unit: "cores", help: "CPU used in this second, and the lowest limit that applies to the container or to a cgroup above it. The bar turns orange at 90 % of the limit.", by: used },
   { id: "throttledShare", group: "Throttled", label: "Own", unit: "of the time", help: "Share of the time in which its own CPU limit stopped it. Raising or removing the limit ends this.", by: (row) => row.throttledShare ?? 0 },
   { id: "throttledAncestor", group: "Throttled", label: "Above", unit: "of the time", help: "Share of the time in which a limit of the pod or of a cgroup above it stopped it, summed over CPUs.", by: (row) => row.throttledAncestor ?? 0 },
-  { id: "gc", label: "GC", unit: "share of its CPU", help: "Share of its CPU time that the garbage collector took in the last ten seconds, and cycles per second below. Read from Go 1.20 with --gc=on.", by: (row) => row.gc?.cpuShare ?? 0 },
+  { id: "gc", label: "GC", unit: "share of its CPU", help: "Share of its CPU time that the garbage collector took in the last ten seconds, and cycles per second below. Read from Go 1.20 with --gc=on.", by: (row) => row.gc?.cpuShare ?? 0, known: (row) => row.gc?.cpuShare !== undefined },
   { id: "neighbor", group: "Waited", label: "Others", unit: "of the time", help: "Its threads were ready to run, but other pods were running on the CPU. Summed over threads: it can exceed 100 %.", by: (row) => row.neighbor ?? 0 },
   { id: "self", group: "Waited", label: "Self", unit: "of the time", help: "Its threads waited while other threads of the same pod were running: more threads than CPUs.", by: (row) => row.self ?? 0 },
   { id: "system", group: "Waited", label: "System", unit: "of the time", help: "Its threads waited while processes outside the pods were running: kubelet, runtime, kernel.", by: (row) => row.system ?? 0 },
-  { id: "smt", label: "SMT", unit: "of the time", help: "It was running while another pod used the core's other thread, which makes both slower.", by: (row) => row.smt ?? 0 },
+  { id: "smt", label: "SMT", unit: "of the time", help: "It was running while another pod used the core's other thread, which makes both slower.", by: (row) => row.smt ?? 0, known: (row) => row.smt !== undefined },
   { id: "aggressor", label: "Slowed by", text: true, help: "The verdict about the pod: its cause has at least half of all the time that the pod lost, and the CPUs would have had room without it. Empty for a pod that is not slowed." },
 ];
 
 function head(columns, sort, onsort) {
   return h("thead", null, h("tr", null, columns.map((column) => {
     const label = h("button", { type: "button", title: column.help, onclick: () => onsort(column) }, column.group ? h("small", null, column.group) : null, h("span", { class: column.id === "minute" ? "minute" : null }, column.label), h("small", null, column.unit ?? "\u00a0"));
-    return h("th", { scope: "col", class: column.text ? "text" : null, "aria-sort": sort === column.id ? "descending" : null }, label);
+    return h("th", { scope: "col", class: column.text ? "text" : column.known ? column.id : null, "aria-sort": sort === column.id ? "descending" : null }, label);
   })));
 }
 
@@ -38,7 +38,7 @@ function level(cell, value, much) {
   cell.classList.toggle("high", value >= much);
 }
 
-const classes = (column) => [column.text && "text", column.id === "name" && "name", column.wide && "wide", ["aggressor", "worst"].includes(column.id) && "by"].filter(Boolean).join(" ");
+const classes = (column) => [column.text && "text", column.known && column.id, column.id === "name" && "name", column.wide && "wide", ["aggressor", "worst"].includes(column.id) && "by"].filter(Boolean).join(" ");
 
 /** Label of a column without its neighbors: `Throttled, own`. */
 export const fullLabel = (column) => column.group ? `${column.group}, ${column.label.toLowerCase()}` : column.label;
@@ -170,7 +170,7 @@ export class Victims {
 
   /** Sorts by the next column. */
   cycle() {
-    const ids = ["lost", ...COLUMNS.filter((column) => column.by).map((column) => column.id)];
+    const ids = ["lost", ...COLUMNS.filter((column) => column.by && !this.table.classList.contains(`no-${column.id}`)).map((column) => column.id)];
     this.setSort(ids[(ids.indexOf(this.sort) + 1) % ids.length]);
     this.update();
   }
@@ -192,6 +192,7 @@ export class Victims {
     const frame = this.store.frame;
     if (!frame) return;
     setText(this.table.querySelector(".minute"), this.store.stripLabel);
+    for (const { id, known } of COLUMNS) if (known) this.table.classList.toggle(`no-${id}`, !frame.containers.some(known));
     const sorted = this.#sorted(frame);
     const judged = verdicts(frame);
     const [first] = frame.verdicts ?? [];
@@ -346,6 +347,6 @@ export class Matrix {
     this.empty.hidden = pairs.length > 0;
     setText(this.empty, unknown(this.store.frame) || "No pod waited for another one in this time.");
     const more = Math.max(victims.length, aggressors.length) - MATRIX;
-    setText(this.note, more > 0 ? `thread-seconds of waiting; the worst ${MATRIX} of ${Math.max(victims.length, aggressors.length)} pods` : "thread-seconds of waiting");
+    setText(this.note, more > 0 ? `seconds waited, summed over threads; the worst ${MATRIX} of ${Math.max(victims.length, aggressors.length)} pods` : "seconds waited, summed over threads");
   }
 }

@@ -15,7 +15,7 @@ use crate::{Agents, Forward, Kubectl, Resolved, Scheme};
 /// Maximum time for an agent to answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of agents that are asked at the same time.
-const AT_ONCE: usize = 8;
+pub(crate) const AT_ONCE: usize = 8;
 
 /// The agents of a cluster.
 pub(crate) struct Cluster<'a> {
@@ -33,14 +33,17 @@ pub(crate) struct Agent {
 
 /// The target as it is in the cluster, with the agents of its nodes. Without a target, all nodes.
 pub(crate) fn resolve(of: &Of) -> Result<(Resolved, Cluster<'_>), Failure> {
+    let Some(target) = &of.target else { return resolve_all(&of.cluster) };
     let kubectl = of.cluster.kubectl();
-    let Some(target) = &of.target else {
-        let cluster = Cluster::of_all(&of.cluster, kubectl)?;
-        return Ok((Resolved::Cluster(cluster.agents.nodes()?), cluster));
-    };
     let resolved = target.resolve(&kubectl)?;
     let cluster = Cluster::new(&of.cluster, kubectl, &resolved)?;
     Ok((resolved, cluster))
+}
+
+/// All nodes with an agent.
+pub(crate) fn resolve_all(args: &ClusterArgs) -> Result<(Resolved, Cluster<'_>), Failure> {
+    let cluster = Cluster::of_all(args, args.kubectl())?;
+    Ok((Resolved::Cluster(cluster.agents.nodes()?), cluster))
 }
 
 /// The same for the namespace of the options or of the context, in the place of a target.
@@ -126,6 +129,7 @@ impl<'a> Cluster<'a> {
     ///
     /// # Errors
     /// See [`Cluster::agent`].
+    #[cfg(unix)]
     pub(crate) fn kept_agent(&self, node: &str) -> Result<Agent, Failure> {
         let agent = self.agent(node)?;
         let ClusterArgs { agent_namespace, agent_selector, .. } = self.args;

@@ -11,12 +11,16 @@ mod agents;
 mod args;
 mod cluster;
 mod command;
+mod fleet;
 mod forward;
 mod kubectl;
 mod per_node;
 #[cfg(test)]
 mod script;
 mod target;
+// The terminal view is for Unix.
+#[cfg(unix)]
+mod view;
 
 pub use agents::{AgentPod, Agents, Scheme};
 pub use command::{NAME, Plugin, is_plugin, run};

@@ -18,6 +18,7 @@ use crate::budget::DescriptorBudget;
 use crate::counter::Context;
 use crate::files::{FileId, FileSet, Files, Keeping};
 use crate::naming::LookupSchedule;
+use crate::nested::Nested;
 use crate::plan::Activity;
 use crate::reading::{LastUsage, TickReading, Value};
 use crate::series::SeriesId;
@@ -151,6 +152,8 @@ pub(crate) struct SampledCgroup {
     pub(crate) files: Files,
     pub(crate) last: LastCounters,
     pub(crate) settings: CgroupSettings,
+    /// Cgroups below a container, if it has some.
+    pub(crate) nested: Option<Box<Nested>>,
     /// Recent activity, which decides what to read.
     pub(crate) activity: Activity,
     /// Limit and throttled time of its own and its ancestors' quotas; inherited by its children.
@@ -214,6 +217,7 @@ impl SampledCgroup {
             series: None,
             last: LastCounters::default(),
             settings: CgroupSettings::default(),
+            nested: None,
             activity: Activity::new(),
             path: PathQuota::default(),
             exit: None,

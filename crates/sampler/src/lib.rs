@@ -14,6 +14,7 @@ mod files;
 mod governor;
 mod missing;
 mod naming;
+mod nested;
 mod own_process;
 mod plan;
 mod probe;

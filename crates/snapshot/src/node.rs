@@ -205,6 +205,9 @@ pub struct ContainerRow {
     /// Time throttled by ancestors' quotas, nanoseconds summed over CPUs; `None` if no ancestor
     /// ever had one.
     pub throttled_ancestor_ns: Option<u64>,
+    /// Time throttled by quotas of cgroups below the container, nanoseconds summed over CPUs; `None`
+    /// if none ever had one.
+    pub throttled_child_ns: Option<u64>,
     /// Share of throttled periods per window; `None` if the container's own cgroup never had a
     /// quota.
     pub windows: Option<WindowHistogram>,

@@ -6,6 +6,7 @@
 pub mod bpf;
 pub mod cluster;
 pub mod deny;
+pub mod fleet;
 pub mod generated;
 pub mod grounds;
 pub mod image;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
-use xtask::cluster::{self, Release as KubernetesRelease};
+use xtask::cluster::{self, By, Release as KubernetesRelease};
 use xtask::deny::{self, Advisories};
+use xtask::fleet;
 use xtask::generated;
 use xtask::image;
 use xtask::node::{Clock, CpuTopology, Ending, Forward, GuestFile, KernelSeries, Node, OutputFile};
@@ -54,6 +55,10 @@ enum Task {
     Node(NodeArgs),
     /// Start a Kubernetes cluster of one node with systemd in QEMU; run the install tests in it
     Cluster(ClusterArgs),
+    /// Run many agents and one Prometheus on this machine, and print what a fleet costs per series
+    Fleet(FleetArgs),
+    /// Run one agent on plain files for many ticks and container starts; fail if it grows
+    Soak(SoakArgs),
 }
 
 #[derive(Args)]
@@ -174,6 +179,63 @@ struct ClusterArgs {
     task: ClusterTask,
 }
 
+#[derive(Args)]
+struct FleetArgs {
+    /// Number of real agents
+    #[arg(long, default_value_t = 50)]
+    agents: usize,
+    /// How many of them see one workload slow another one, for `kubectl cpuwarden fleet`; needs root
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    harmed: usize,
+    /// Program of the agent with the plugin; without it, this checkout's is built
+    #[arg(long, value_name = "PATH")]
+    agent: Option<PathBuf>,
+    /// Number of series that Prometheus scrapes; 0: only the agents and the plugin
+    #[arg(long, default_value_t = 1_000_000)]
+    series: usize,
+    /// Preset: lean, standard or full
+    #[arg(long, default_value = "standard")]
+    metrics: String,
+    /// Pods per node, of two containers each
+    #[arg(long, default_value_t = 50)]
+    pods: usize,
+    /// Seconds in which every replayed pod is replaced once; the default is that of 205,000 pods of
+    /// which 200 a second are replaced
+    #[arg(long, value_name = "SECONDS", default_value_t = 1025)]
+    lifetime: u64,
+    /// Length of the measurement, seconds
+    #[arg(long, default_value_t = 300)]
+    seconds: u64,
+    /// Memory at which Prometheus is ended, GiB
+    #[arg(long, value_name = "GIB", default_value_t = 8)]
+    memory: u64,
+    /// File for the report, which is also printed
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct SoakArgs {
+    /// Program of the agent; without it, this checkout's is built
+    #[arg(long, value_name = "PATH")]
+    agent: Option<PathBuf>,
+    /// Pods at the same time, of two containers each
+    #[arg(long, default_value_t = 250)]
+    pods: usize,
+    /// Container starts per second
+    #[arg(long, default_value_t = 50.0)]
+    starts: f64,
+    /// Milliseconds between samples; at 100, a week of seconds takes 17 hours
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    interval: u64,
+    /// Length of the run, seconds
+    #[arg(long, default_value_t = 60_480)]
+    seconds: u64,
+    /// File for the report, which is also printed
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
 #[derive(Subcommand)]
 enum ClusterTask {
     /// Build all programs and the node's disk into the cache, unless they are there
@@ -190,6 +252,13 @@ enum ClusterTask {
         /// Run only this test (repeatable)
         #[arg(long)]
         only: Vec<String>,
+    },
+    /// Without a node in QEMU: move pods of three parts of this machine with the real descheduler, by
+    /// PSI and by the agent's contention; takes half an hour
+    Descheduler {
+        /// Only by one of the two
+        #[arg(long, value_enum)]
+        only: Option<By>,
     },
     /// Start a cluster and record its node for the tests of recordings
     Record {
@@ -210,6 +279,8 @@ fn main() -> ExitCode {
         Task::Release(args) => make_release(args),
         Task::Node(args) => run_node(args),
         Task::Cluster(args) => run_cluster(args),
+        Task::Fleet(args) => run_fleet(args),
+        Task::Soak(args) => run_soak(args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {}", error_chain(error.as_ref()));
@@ -306,8 +377,39 @@ fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
         ClusterTask::Build => cluster::build(&options)?,
         ClusterTask::Run { command } => return Ok(cluster::run(&options, &command)?),
         ClusterTask::Test { only } => return Ok(cluster::test(&options, &only)?),
+        ClusterTask::Descheduler { only } => return Ok(cluster::deschedule(&options, only)?),
         ClusterTask::Record { archive } => return Ok(cluster::record(&options, &archive)?),
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_fleet(args: FleetArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let FleetArgs { agents, harmed, agent, series, metrics, pods, .. } = args;
+    fleet::run(&fleet::Options {
+        agents,
+        harmed: harmed.min(agents),
+        agent,
+        series,
+        preset: metrics,
+        pods,
+        lifetime: Duration::from_secs(args.lifetime),
+        length: Duration::from_secs(args.seconds),
+        memory: args.memory << 30,
+        output: args.output,
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_soak(args: SoakArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let SoakArgs { agent, pods, starts, output, .. } = args;
+    fleet::soak(&fleet::SoakOptions {
+        agent,
+        pods,
+        starts,
+        interval: Duration::from_millis(args.interval),
+        length: Duration::from_secs(args.seconds),
+        output,
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

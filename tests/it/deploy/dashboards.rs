@@ -143,7 +143,9 @@ fn every_variable_is_chosen_among_what_the_ones_before_it_leave() {
         let chosen = expression.split_once("by (").unwrap().1.split(')').next().unwrap();
         let before =
             ["job", "cluster", "node", "namespace"].into_iter().take_while(|name| *name != chosen);
-        for name in before {
+        // A recorded series has fewer labels.
+        let own = variables_of(catalogue::names_in(&expression)[0]);
+        for name in before.filter(|name| own.contains(name)) {
             assert!(expression.contains(&format!(r#"{name}=~"${name}""#)), "{place}: {expression}");
         }
     }
@@ -244,6 +246,38 @@ fn the_most_throttled_containers_come_first_with_all_evidence() {
     }
 }
 
+/// A raw series of 410,000 containers costs seconds for each panel and viewer.
+#[test]
+fn the_fleet_board_reads_recorded_series_only() {
+    let of_fleet = queries().into_iter().filter(|query| query.place.starts_with("fleet: "));
+    for Query { place, expression } in of_fleet {
+        for (_, name, _) in selectors(&expression) {
+            assert!(name.contains(":cpuwarden_") || name == "ALERTS", "{place}: {name}");
+        }
+    }
+}
+
+/// Several Prometheus servers, each with some of the nodes, record parts that must be added up.
+#[test]
+fn series_of_many_nodes_are_added_up_over_servers() {
+    let mut count = 0;
+    for Query { place, expression } in queries() {
+        for (before, name, _) in selectors(&expression) {
+            let labels = match name.split(':').next() {
+                Some("workload") => "cluster, namespace, workload",
+                Some("namespace") => "cluster, namespace",
+                _ => continue,
+            };
+            let is_sum = before
+                .rsplit_once("sum by (")
+                .is_some_and(|(_, by)| by.starts_with(labels) && by.ends_with(") ("));
+            assert!(is_sum, "{place}: {expression}");
+            count += 1;
+        }
+    }
+    assert!(count >= 9, "{count}");
+}
+
 #[test]
 fn steal_is_a_share_of_the_online_cpus() {
     let steal = "rate(cpuwarden_node_steal_seconds_total{";
@@ -292,6 +326,35 @@ fn every_panel_has_a_title_description_and_unit() {
             );
         }
     }
+}
+
+/// As on the page and in the terminal. A sum over pods is no share: its title says what it counts.
+#[test]
+fn waits_are_shares_of_the_time_and_sums_over_pods_are_threads() {
+    let waits = ["wait_seconds_total", "wait_cores", "trace_lost_seconds_total"];
+    let mut count = 0;
+    for name in DASHBOARDS {
+        for panel in panels(name) {
+            let targets = panel["targets"].as_array().unwrap();
+            let of_waits =
+                |target: &Value| waits.iter().any(|of| text(&target["expr"]).contains(of));
+            if !targets.iter().any(of_waits) {
+                continue;
+            }
+            let (title, unit) =
+                (text(&panel["title"]), text(&panel["fieldConfig"]["defaults"]["unit"]));
+            let expected = if ["fleet", "agent"].contains(&name) {
+                assert!(title.starts_with("Waiting threads"), "{name}: {title}");
+                ("none", "Average number of threads")
+            } else {
+                ("percentunit", "can exceed 100 %")
+            };
+            assert_eq!(unit, expected.0, "{name}: {title}");
+            assert!(text(&panel["description"]).contains(expected.1), "{name}: {title}");
+            count += 1;
+        }
+    }
+    assert_eq!(count, 7);
 }
 
 #[test]

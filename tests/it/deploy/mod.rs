@@ -8,6 +8,7 @@ mod defaults;
 mod docs;
 mod evidence;
 mod houses;
+mod mixin;
 mod notes;
 mod platforms;
 mod presets;

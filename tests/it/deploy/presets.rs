@@ -31,6 +31,7 @@ fn input(preset: Preset, traced: bool) -> Vec<Value> {
     }
     let agent = snapshots::agent();
     let identity = Arc::clone(&snapshot.containers[0].identity);
+    agent.slowed().set(vec![snapshots::slowed(&identity.namespace, &identity.pod)]);
     agent.advice().set(vec![metrics::AdviceRow { identity, ..snapshots::advised("any") }]);
     let mut exposition = Exposition::with_selection(usize::MAX, Selection::preset(preset));
     let page = exposition.render(&snapshot, &agent, Format::Text);
@@ -162,7 +163,7 @@ fn waits_have_a_panel_with_data_without_the_trace_too() {
     let queries = dashboards::queries();
     let data = queries_with_data(&queries, Preset::Standard, false);
     let of_waits =
-        queries.iter().enumerate().filter(|(_, query)| query.place == "pod: Waiting for a CPU");
+        queries.iter().enumerate().filter(|(_, query)| query.place == "pod: Waited, by cause");
     let with_data: Vec<bool> = of_waits.map(|(at, _)| data.contains(&at)).collect();
     assert_eq!(with_data, [false, true, true, true], "by cause, and three without the trace");
 }

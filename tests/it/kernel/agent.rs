@@ -105,6 +105,26 @@ fn a_quota_of_the_pod_shows_as_an_ancestors() {
 }
 
 #[test]
+fn a_quota_below_a_container_shows_as_a_childs() {
+    let tree = RealTree::new();
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    let agent = Agent::on(&tree, &OFTEN);
+    agent.after_ticks(1);
+    // As a container with writable cgroups may do (KEP-5474).
+    let worker = container.child("workers").child("one");
+    worker.set_quota_usec(20_000, 100_000);
+    let _spinner = worker.spawn(&Workload::Spin { threads: 1 });
+    let seen = |origin| {
+        let labels = [("container", ID), ("origin", origin)];
+        agent.metrics().nanoseconds(THROTTLED_SECONDS, &labels)
+    };
+    eventually("throttled time", || seen("child") > Some(300_000_000));
+    let (child, truth) = (seen("child").unwrap(), throttled_ns(&worker));
+    assert!(child <= truth, "{child} of {truth}");
+    assert_eq!([seen("own"), seen("ancestor")], [None, None]);
+}
+
+#[test]
 fn a_quota_above_kubepods_shows_as_an_ancestors() {
     let tree = RealTree::new();
     // Without its own quota: v1 rejects a quota above a smaller one of a child.

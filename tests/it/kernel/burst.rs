@@ -4,6 +4,8 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kubelet_stub::grpc::PodResourcesStub;
+use kubelet_stub::grpc::podresources_v1::{ContainerResources, PodResources};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -201,6 +203,33 @@ fn a_limit_shrinks_while_its_container_bursts() {
     eventually("the reason", || {
         let reason = ("reason", "a drain is requested");
         agent.metrics().value("cpuwarden_burst_enforcing", &[reason]) == Some(0.0)
+    });
+}
+
+/// As when a container is resized to whole CPUs (KEP-5554).
+#[test]
+fn a_burst_ends_when_the_kubelet_gives_its_container_exclusive_cpus() {
+    let mut scene = Scene::new();
+    let socket = scene.state.path().join("pod-resources.sock");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _guard = runtime.enter();
+    let kubelet = PodResourcesStub::start(&socket).unwrap();
+    kubelet.set(&[0, 1], Vec::new());
+    scene.options.push(format!("--pod-resources-socket={}", socket.display()));
+    let agent = scene.agent("enforce");
+    eventually("a burst", || scene.bursts()[1] > 0);
+    let container =
+        ContainerResources { name: "c".into(), cpu_ids: vec![1], ..ContainerResources::default() };
+    let pod = PodResources {
+        name: "service".into(),
+        namespace: "test".into(),
+        containers: vec![container],
+        ..PodResources::default()
+    };
+    kubelet.set(&[0, 1], vec![pod]);
+    eventually("the original bursts", || scene.bursts() == [0, 0]);
+    eventually("the reason", || {
+        agent.metrics().value("cpuwarden_burst_containers", &[("state", "exclusive")]) == Some(1.0)
     });
 }
 

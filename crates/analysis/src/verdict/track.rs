@@ -166,6 +166,7 @@ impl Track {
         let used_cores = used / seconds;
         let mut verdict = Verdict {
             victim: PodName { namespace: pod.pod.namespace.clone(), pod: pod.pod.pod.clone() },
+            workload: pod.workload.name.clone(),
             reason,
             class: self.class(delay, pod, [used_cores, lost / seconds, sleeps / seconds]),
             share: lost / (used + lost),

@@ -214,7 +214,7 @@ impl Browser {
         entries.as_array().unwrap().iter().filter_map(message).collect()
     }
 
-    fn devtools(&self, command: &str, parameters: &Value) -> Value {
+    pub(crate) fn devtools(&self, command: &str, parameters: &Value) -> Value {
         self.call("goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
     }
 

@@ -242,3 +242,19 @@ fn the_topology_of_two_sockets_is_drawn_by_cache_core_and_thread() {
     assert!(scroll <= client, "{scroll} px on a screen of {client} px");
     screenshot(&browser, "sockets");
 }
+
+#[test]
+fn a_column_without_a_value_is_hidden_and_the_table_fits() {
+    let browser = Browser::borrow();
+    browser.look(1280, 800, "light");
+    // Only the second container has a collector.
+    for (containers, is_shown) in [(1, false), (2, true)] {
+        let server = Server::start(containers, true).ten_seconds();
+        browser.open(&format!("http://{}/", server.address));
+        browser.wait_for(&format!("document.querySelectorAll('tbody tr').length == {containers}"));
+        let collector = "Boolean(document.querySelector('th.gc').offsetWidth)";
+        browser.wait_for(&format!("{collector} == {is_shown}"));
+        let cut = "const panel = document.querySelector('.scroll'); return panel.scrollWidth - panel.clientWidth";
+        assert!(is_shown || browser.run(cut) == 0, "{}", browser.run(cut));
+    }
+}

@@ -7,5 +7,6 @@ mod api;
 mod browser;
 mod look;
 mod page;
+mod paint;
 mod schema;
 mod support;

@@ -173,7 +173,11 @@ fn seconds(row: &ContainerRow, out: &mut Samples<'_>, nanoseconds: Option<u64>) 
     out.with(labels(row)).seconds(live(row, nanoseconds));
 }
 
-/// The value of a live container only: cAdvisor drops a container together with its cgroup.
+/// Name of a sandbox that uses CPU. No container has capitals in its name.
+const SANDBOX: &str = "POD";
+
+/// The value of a live container only: cAdvisor drops a container together with its cgroup. The
+/// kubelet's series of a sandbox have other labels than the agent's.
 fn live<T>(row: &ContainerRow, value: Option<T>) -> Option<T> {
-    value.filter(|_| row.live)
+    value.filter(|_| row.live && &*row.identity.container != SANDBOX)
 }

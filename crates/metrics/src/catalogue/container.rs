@@ -95,16 +95,18 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_throttled_seconds_total",
         &["origin"],
-        "Time that run queues of the container were throttled by its own quota (own) or an ancestor's (ancestor). A \
-         delay, not CPU time that it would have used. Summed over CPUs, so it can grow faster than wall time. Counted \
-         when the throttle ends; own also before, at least by one run queue, if nothing ran for two throttled periods. \
-         From cpu.stat (throttled_usec; throttled_time on cgroup v1); for ancestors from cpu.stat.local (Linux 6.6 \
-         and newer), else their own cpu.stat minus the container's. Not comparable across Linux 6.18: see \
+        "Time that run queues of the container were throttled by its own CPU limit (own), one above it (ancestor), or \
+         a quota of a cgroup below it (child). A delay, not CPU time that it would have used. Summed over CPUs, so it \
+         can grow faster than wall time. Counted when the throttle ends; own also before, at least by one run queue, \
+         if nothing ran for two throttled periods. From cpu.stat (throttled_usec; throttled_time on cgroup v1); for \
+         ancestors from cpu.stat.local (Linux 6.6 and newer), else their own cpu.stat minus the container's; for \
+         children from the cpu.stat of up to 64 cgroups every 10 seconds. Not comparable across Linux 6.18: see \
          throttle_accounting of cpuwarden_kernel_info.",
     )
     .read(|row, out| {
         out.with(["own"]).seconds(row.cfs.map(|cfs| cfs.throttled_ns));
         out.with(["ancestor"]).seconds(row.throttled_ancestor_ns);
+        out.with(["child"]).seconds(row.throttled_child_ns);
     }),
     histogram(
         "cpuwarden_container_throttled_window_ratio",
@@ -156,12 +158,11 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_contention_wait_seconds_total",
         &["bound"],
-        "Thread time waited for a CPU without throttling, as a lower and an upper bound, because the kernel does not \
-         separate the two. Up to the last scan but one that saw the thread; \
-         threads that began and ended between two scans are in neither bound. Without cpu.stat.local (before Linux 6.6), upper \
-         includes throttling by ancestors' quotas. \
-         Summed over threads, so it can grow faster than wall time. From \
-         /proc/PID/task/TID/schedstat, cpu.stat and cpu.stat.local.",
+        "Time waited for a CPU without throttling, as a lower and an upper bound, because the kernel does not separate \
+         the two. Up to the last scan but one that saw the thread; threads that began and ended between two scans are \
+         in neither bound. Without cpu.stat.local (before Linux 6.6), upper includes throttling by limits above the \
+         container. Summed over threads: the rate of lower is the waited share of the time that the views show without \
+         the trace, and can exceed 1. From /proc/PID/task/TID/schedstat, cpu.stat and cpu.stat.local.",
     )
     .from(Preset::Full)
     .brief_from(Preset::Standard, WITHOUT_TRACE)
@@ -174,10 +175,10 @@ pub(crate) static CONTAINER: &[Metric<ContainerRow>] = &[
     counter(
         "cpuwarden_container_cpu_wait_seconds_total",
         &["cause"],
-        "Thread time waited for a CPU, by cause: throttled (its own quota or an ancestor's), neighbor (another \
-         pod ran), self (its own pod ran), system (a host service or the kernel ran, or the CPU was waking up), \
-         unattributed (part of the threads' run delay, cause not observed). Summed over threads, so it can grow \
-         faster than wall time; counted when a wait ends. From eBPF.",
+        "Time waited for a CPU, by cause: throttled (its own CPU limit, one above it, or a quota below it), neighbor \
+         (another pod ran), self (its own pod ran), system (a host service or the kernel ran, or the CPU was waking \
+         up), unattributed (part of the threads' run delay, cause not observed). Summed over threads: its rate is the \
+         waited share of the time that the views show, and can exceed 1. Counted when a wait ends. From eBPF.",
     )
     .from(Preset::Standard)
     .brief_from(Preset::Lean, "cause neighbor")

@@ -73,6 +73,20 @@ fn the_page_of_cadvisors_names_has_the_chosen_groups_only() {
 }
 
 #[test]
+fn the_page_of_cadvisors_names_has_no_sandbox() {
+    let mut snapshot = node(true, false);
+    let page = |snapshot: &NodeSnapshot| {
+        let agent = snapshots::agent();
+        let mut exposition = Exposition::new(NO_CAP);
+        let page = exposition.render_cadvisor(snapshot, &agent, Format::Text);
+        read(page, Format::Text).iter().map(|family| family.samples.len()).sum::<usize>()
+    };
+    assert!(page(&snapshot) > 0);
+    snapshot.containers[0].identity = snapshots::identity("shop", "cart-1", "POD");
+    assert_eq!(page(&snapshot), 0);
+}
+
+#[test]
 fn a_container_has_no_more_series_than_its_preset_allows() {
     for (preset, with, without) in LIMITS {
         for traced in [false, true] {

@@ -20,9 +20,8 @@ pub(crate) fn taken() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045)
 }
 
-/// The agent's own metrics, each with a value.
 /// A pod that others and its own limit have slowed.
-fn slowed() -> SlowedRow {
+pub(crate) fn slowed(namespace: &str, pod: &str) -> SlowedRow {
     let because = |reason, slowed_ns| SlowedBecause { reason, slowed_ns, lost_ns: slowed_ns / 4 };
     let by = |namespace: &str, workload: &str, beyond_request| SlowedBy {
         namespace: namespace.into(),
@@ -31,12 +30,13 @@ fn slowed() -> SlowedRow {
         slowed_ns: 20_000_000_000,
     };
     SlowedRow {
-        pod: Arc::new(PodIdentity::new("shop".to_owned(), "cart-1".to_owned())),
+        pod: Arc::new(PodIdentity::new(namespace.to_owned(), pod.to_owned())),
         reasons: vec![because("neighbor", 60_000_000_000), because("own_limit", 3_000_000_000)],
         by: vec![by("batch", "report", true), by("system", "", false), by("several", "", false)],
     }
 }
 
+/// The agent's own metrics, each with a value.
 pub(crate) fn agent() -> AgentMetrics {
     let agent = AgentMetrics::new(Build { version: "0.1.0", revision: "0123abc" });
     agent.observe_tick(Duration::from_micros(80), Duration::from_millis(2));
@@ -60,7 +60,7 @@ pub(crate) fn agent() -> AgentMetrics {
     pinning.set_stepped_back([(["pod", "rewritten"], 2)].into_iter());
     pinning.add_event("sent");
     agent.set_recording(true);
-    agent.slowed().set(vec![slowed()]);
+    agent.slowed().set(vec![slowed("shop", "cart-1")]);
     let injection = agent.injection();
     injection.set_connected(["containerd", "v2.4.3"], true);
     injection.add_disconnected(Duration::from_millis(1500));
@@ -249,6 +249,7 @@ fn container(n: usize) -> ContainerRow {
         system_ns: Some(4_000_000_000 + seed),
         cfs: Some(cfs(seed)),
         throttled_ancestor_ns: Some(seed),
+        throttled_child_ns: None,
         windows: Some(windows(n as u64)),
         cpu_limit: Limit::Limited(CpuLimit { cores: 0.25, period_usec: 100_000 }),
         request_cores: Some(0.1),

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Instant;
 
-
 use super::Sampler;
 use super::lookup::Awaited;
 use crate::bulk::Bulk;

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use super::Sampler;
 use crate::counter::Context;
-use crate::files::CgroupDir;
+use crate::files::{CgroupDir, ReadBuffers};
+use crate::nested;
 use crate::reading::Reader;
-use crate::series::Track;
+use crate::series::{Track, add};
 use crate::tasks::ScanBudget;
 
 impl Sampler {
@@ -17,7 +18,7 @@ impl Sampler {
             let (id, rare) = self.schedule.due.slow[at];
             let Some(series) = self.tree.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
-            cgroup.activity.slow_read = Some(now);
+            let last = cgroup.activity.slow_read.replace(now);
             if rare {
                 cgroup.activity.rare_read = Some(now);
             }
@@ -42,6 +43,11 @@ impl Sampler {
             let row = self.ledger.containers.get_mut(series).row_mut();
             self.reader.slow.apply(&mut cgroup.last, row, &mut context);
             row.kernel = cgroup.kernel_counters();
+            let ReadBuffers { text, path } = &mut self.reader.buffers;
+            path.clear();
+            path.extend([&*self.tree.hierarchy.cpu, Path::new(&*cgroup.relative)]);
+            let throttled_ns = nested::read(&mut cgroup.nested, path, last, text, &mut context);
+            add(&mut row.throttled_child_ns, throttled_ns);
         }
     }
 

@@ -67,6 +67,7 @@ impl Track for ContainerSeries {
         add(&mut row.user_ns, other.user_ns);
         add(&mut row.system_ns, other.system_ns);
         add(&mut row.throttled_ancestor_ns, other.throttled_ancestor_ns);
+        add(&mut row.throttled_child_ns, other.throttled_child_ns);
         add(&mut row.pressure_waiting_ns, other.pressure_waiting_ns);
         add(&mut row.pressure_stalled_ns, other.pressure_stalled_ns);
         add(&mut row.contention_lower_ns, other.contention_lower_ns);
@@ -85,6 +86,7 @@ impl Track for ContainerSeries {
         let counters = |row: &ContainerRow| {
             let cpu = [row.usage_ns, row.user_ns, row.system_ns, row.throttled_ancestor_ns];
             let waits = [
+                row.throttled_child_ns,
                 row.pressure_waiting_ns,
                 row.pressure_stalled_ns,
                 row.run_delay_ns,

@@ -14,6 +14,8 @@ use crate::{process, tools};
 const CONTAINERD: &str = "v2.4.2";
 const RUNC: &str = "v1.4.3";
 const CNI_PLUGINS: &str = "v1.9.1";
+/// The newest release of the Go module proxy when this was written.
+pub(super) const DESCHEDULER: &str = "v0.36.0";
 
 /// Programs of a cluster's control plane and node, and kubectl.
 const KUBERNETES_COMMANDS: [&str; 5] =
@@ -78,6 +80,29 @@ pub(super) fn runtime() -> Result<PathBuf, ClusterError> {
         )?;
         runc(output, scratch)
     })
+}
+
+/// Path of the descheduler.
+pub(super) fn descheduler() -> Result<PathBuf, ClusterError> {
+    let module = "sigs.k8s.io/descheduler";
+    let directory = cache::entry(&format!("descheduler-{DESCHEDULER}"), "", |output, scratch| {
+        let go = GoModule::new(scratch, "descheduler")?;
+        let upstream = go.download(module, DESCHEDULER)?;
+        let mut text = plain_module(&[(module, DESCHEDULER)]);
+        // Its `go.mod` replaces a module, which counts only in the main module.
+        let go_mod = fs::read_to_string(upstream.join("go.mod")).unwrap_or_default();
+        for line in go_mod.lines().filter(|line| line.starts_with("replace ")) {
+            let _ = writeln!(text, "{line}");
+        }
+        go.write("go.mod", &text)?;
+        let flags = format!("-s -w -X {module}/pkg/version.version={DESCHEDULER}");
+        fs::create_dir_all(output).map_err(ClusterError::io(output))?;
+        let mut build = go.command(&["build", "-trimpath", "-ldflags", &flags, "-o"]);
+        // Its version of kube-openapi does not compile with the JSON package of Go 1.27.
+        build.env("GOEXPERIMENT", "nojsonv2").arg(output);
+        Ok(process::run(build.arg(format!("{module}/cmd/descheduler")))?)
+    })?;
+    Ok(directory.join("descheduler"))
 }
 
 /// Builds runc, which needs a C compiler (it enters namespaces before Go's runtime starts), with

@@ -40,11 +40,13 @@ impl ControlPlane {
     }
 
     /// Starts the controller manager and the scheduler once the API server answers them. On a busy
-    /// machine this is more than the ten seconds that the controller manager waits.
+    /// machine this is more than the ten seconds that the controller manager waits. `options`:
+    /// further options of the controller manager.
     pub(super) fn start_controllers(
         &mut self,
         programs: &Path,
         certificates: &Certificates,
+        options: &[&str],
     ) -> Result<(), ClusterError> {
         let kubeconfig =
             |name| format!("--kubeconfig={}", certificates.path(name, "kubeconfig").display());
@@ -54,17 +56,15 @@ impl ControlPlane {
             kubectl.arg(kubeconfig(CONTROLLER_MANAGER)).args(["get", "--raw", "/healthz"]);
             Ok(process::output_of(&mut kubectl).is_ok())
         })?;
-        self.spawn(
-            programs,
-            CONTROLLER_MANAGER,
-            &[
-                kubeconfig(CONTROLLER_MANAGER),
-                "--leader-elect=false".into(),
-                "--use-service-account-credentials".into(),
-                format!("--service-account-private-key-file={}", file("service-accounts", "key")),
-                format!("--root-ca-file={}", file("ca", "crt")),
-            ],
-        )?;
+        let mut arguments = vec![
+            kubeconfig(CONTROLLER_MANAGER),
+            "--leader-elect=false".into(),
+            "--use-service-account-credentials".into(),
+            format!("--service-account-private-key-file={}", file("service-accounts", "key")),
+            format!("--root-ca-file={}", file("ca", "crt")),
+        ];
+        arguments.extend(options.iter().map(|&option| option.to_owned()));
+        self.spawn(programs, CONTROLLER_MANAGER, &arguments)?;
         self.spawn(
             programs,
             "kube-scheduler",

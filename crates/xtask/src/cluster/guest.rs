@@ -20,7 +20,8 @@ const MEMORY_MIB: u32 = 4096;
 /// Maximum duration of one command in the node.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(300);
 
-const KERNEL_OPTIONS: &str = "net.ifnames=0 systemd.show_status=1";
+/// Debian's kernel has PSI, but not without its option.
+const KERNEL_OPTIONS: &str = "net.ifnames=0 systemd.show_status=1 psi=1";
 /// Kernel options by which systemd mounts the hierarchies of cgroup v1.
 const CGROUP_V1: &str =
     "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1";

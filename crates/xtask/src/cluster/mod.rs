@@ -10,6 +10,7 @@ mod binaries;
 mod cache;
 pub mod certificates;
 mod control_plane;
+mod descheduler;
 mod disk;
 mod guest;
 mod images;
@@ -25,10 +26,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+pub use descheduler::By;
 pub use network::NODE_NAME;
 pub use release::Release;
 pub use session::{Cluster, ONLY, wait_until};
 
+use crate::generated;
 use crate::image::ImageError;
 use crate::make_once::FileError;
 use crate::node::NodeError;
@@ -152,6 +155,24 @@ pub fn test(options: &Options, only: &[String]) -> Result<ExitCode, ClusterError
 pub fn record(options: &Options, archive: &Path) -> Result<ExitCode, ClusterError> {
     let tests = prepare(options)?;
     namespace::enter(|| recording::record(&Cluster::find_or_start(options, &tests)?, archive))
+}
+
+/// Moves pods of three nodes, which are subtrees of this machine's cgroups, with the real
+/// descheduler: by PSI and by the agent's contention. Prints what it did.
+///
+/// # Errors
+/// As for [`build`]; no cgroup v1 with the unified hierarchy beside it, or less than two CPUs; a
+/// result that is not as expected.
+pub fn deschedule(options: &Options, only: Option<By>) -> Result<ExitCode, ClusterError> {
+    check_prerequisites()?;
+    let agent = match &options.agent {
+        Some(agent) => agent.clone(),
+        None => generated::build_agent()?,
+    };
+    binaries::descheduler()?;
+    binaries::kubernetes(&options.release)?;
+    let tests = test_run::build_one("xtask", "install")?;
+    namespace::enter(|| descheduler::run(options.release, &agent, &tests, only))
 }
 
 fn check_prerequisites() -> Result<(), ClusterError> {

@@ -16,7 +16,7 @@ use crate::{process, tools};
 use serde_json::Value;
 
 /// Maximum time from power-on to a Ready node; emulated, on a busy machine.
-const NODE_TIMEOUT: Duration = Duration::from_secs(600);
+const NODE_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// A running cluster. Ends on drop.
 pub struct Cluster {
@@ -26,7 +26,9 @@ pub struct Cluster {
     certificates: Certificates,
     work: PathBuf,
     /// Processes that end with this value; none if another process has started the cluster.
-    _running: Option<(ControlPlane, Guest)>,
+    _control_plane: Option<ControlPlane>,
+    /// None also if the nodes are not emulated.
+    _node: Option<Guest>,
 }
 
 /// Directories below the cluster's.
@@ -59,7 +61,8 @@ impl Cluster {
         let Some(work) = std::env::var_os(WORK).map(PathBuf::from) else { return Ok(None) };
         let certificates = Certificates::existing(&work.join(PKI));
         let programs = binaries::kubernetes(&release)?;
-        Ok(Some(Self { release, programs, certificates, work, _running: None }))
+        let (_control_plane, _node) = (None, None);
+        Ok(Some(Self { release, programs, certificates, work, _control_plane, _node }))
     }
 
     /// The cluster of `cluster run`, in a command that runs beside it; else starts one.
@@ -73,22 +76,38 @@ impl Cluster {
     /// Starts control plane and node, and waits until the node is Ready. `tests`: the program that
     /// makes the certificates.
     pub(super) fn start(options: &Options, tests: &Path) -> Result<Self, ClusterError> {
+        let start = Instant::now();
+        let (mut this, mut control_plane) = Self::begin(options.release, tests)?;
+        let manifests = pods::static_pods();
+        let mut node = Guest::start(options, &this.certificates, &manifests, &this.work)?;
+        control_plane.start_controllers(&this.programs, &this.certificates, &[])?;
+        await_node(&mut node, start)?;
+        (this._control_plane, this._node) = (Some(control_plane), Some(node));
+        this.await_ready(start)?;
+        Ok(this)
+    }
+
+    /// Starts only the control plane, for nodes that the caller makes. The control plane does not
+    /// check that they are alive.
+    pub(super) fn without_node(release: Release, tests: &Path) -> Result<Self, ClusterError> {
+        let (mut this, mut control_plane) = Self::begin(release, tests)?;
+        let patient = ["--node-monitor-grace-period=24h"];
+        control_plane.start_controllers(&this.programs, &this.certificates, &patient)?;
+        this._control_plane = Some(control_plane);
+        Ok(this)
+    }
+
+    /// Starts etcd and the API server.
+    fn begin(release: Release, tests: &Path) -> Result<(Self, ControlPlane), ClusterError> {
         network::set_up()?;
         let work = namespace::work_directory()?;
         let certificates = Certificates::create(&work.join(PKI), tests)?;
-        let programs = binaries::kubernetes(&options.release)?;
-        let start = Instant::now();
-        let mut control_plane =
+        let programs = binaries::kubernetes(&release)?;
+        let control_plane =
             ControlPlane::start(&programs, &certificates, &work.join(CONTROL_PLANE))?;
-        let manifests = pods::static_pods();
-        let mut node = Guest::start(options, &certificates, &manifests, &work)?;
-        control_plane.start_controllers(&programs, &certificates)?;
-        await_node(&mut node, start)?;
-        let running = Some((control_plane, node));
-        let this =
-            Self { release: options.release, programs, certificates, work, _running: running };
-        this.await_ready(start)?;
-        Ok(this)
+        let (_control_plane, _node) = (None, None);
+        let this = Self { release, programs, certificates, work, _control_plane, _node };
+        Ok((this, control_plane))
     }
 
     /// Kubernetes release of all its parts.
@@ -174,7 +193,13 @@ impl Cluster {
         std::env::join_paths(all).map_err(|error| ClusterError::Unexpected(error.to_string()))
     }
 
-    fn kubeconfig(&self) -> PathBuf {
+    /// Path of the file of a certificate, such as `ca.crt`.
+    pub(super) fn certificate(&self, name: &str, extension: &str) -> PathBuf {
+        self.certificates.path(name, extension)
+    }
+
+    /// Path of the administrator's kubeconfig.
+    pub(super) fn kubeconfig(&self) -> PathBuf {
         self.certificates.path("admin", "kubeconfig")
     }
 
@@ -210,7 +235,10 @@ impl Cluster {
     }
 
     /// Answer of the node's kubelet to a `GET`, through the API server.
-    pub(super) fn kubelet(&self, path: &str) -> Result<String, ClusterError> {
+    ///
+    /// # Errors
+    /// The failed command, with its output.
+    pub fn kubelet(&self, path: &str) -> Result<String, ClusterError> {
         self.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE_NAME}/proxy/{path}")])
     }
 

@@ -10,6 +10,7 @@ mod audit;
 mod best_effort;
 mod burst;
 mod certificates;
+mod cri_stats;
 mod first_answer;
 mod lifecycle;
 mod monitor;
@@ -30,13 +31,14 @@ use xtask::process;
 /// A test: returns its figures.
 type Test = fn(&Cluster) -> Result<String, ClusterError>;
 
-const TESTS: [(&str, Test); 22] = [
+const TESTS: [(&str, Test); 23] = [
     ("pods", pods::create),
     ("first-answer", first_answer::the_page_names_the_culprit),
     ("monitor-ready", monitor::becomes_ready),
     ("names", monitor::every_container_has_its_name),
     ("audit", audit::agent_asks_nothing_of_the_api_server),
     ("plugin", plugin::commands_need_only_the_documented_rights),
+    ("cri-stats", cri_stats::the_agent_has_what_the_runtime_lacks),
     ("trace", trace::attaches_or_says_why),
     ("node-condition", node_condition::follows_the_waits_of_pods),
     ("nri", nri::variables_come_and_no_container_waits),

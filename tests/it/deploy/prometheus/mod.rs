@@ -3,6 +3,7 @@
 
 mod demo;
 mod emulated;
+mod fleet;
 mod incident;
 mod labels;
 mod loads;
@@ -45,6 +46,9 @@ const ELSEWHERE: [&str; 8] = [
 
 /// Metrics that depend on what else the machine does: their series on a recorded page grow.
 const SLOWED: [&str; 2] = ["cpuwarden_pod_slowed_", "cpuwarden_pod_lost_core_"];
+
+/// The workload of the slowed pod, which is not among the page's containers.
+const OF_SLOWED: &str = "cpuwarden_container_info{namespace=\"shop\",pod=\"cart-1\",container=\"main\",workload=\"cart\"} 1\n";
 
 /// Rates and alerts need ten seconds here. The workloads of the demo burst once a second.
 const PACE: Pace = Pace { window: "10s", hold: "10s" };
@@ -110,7 +114,7 @@ fn growing(metrics: &'static [&str]) -> impl Fn(&str) -> String {
             Some((series, _)) if !line.starts_with('#') => format!("{series} {seconds}\n"),
             _ => format!("{line}\n"),
         });
-        grown.collect()
+        grown.chain([OF_SLOWED.to_owned()]).collect()
     }
 }
 

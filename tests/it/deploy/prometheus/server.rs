@@ -74,6 +74,11 @@ impl Prometheus {
         prometheus
     }
 
+    /// The URL of its API.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     /// Number of series of an expression now.
     pub(super) fn count(&self, expression: &str) -> usize {
         self.values(expression).len()
