@@ -137,6 +137,8 @@ fn pods_with_long_names_are_told_apart_at_every_width() {
         assert_eq!(names.len(), 250, "{}", screen.text());
         let least = if width == 80 { 40 } else { 48 };
         assert!(names.iter().all(|name| name.chars().count() >= least), "{}", screen.text());
+        let of = |kind: &str| names.iter().filter(|name| name.contains(kind)).count();
+        assert_eq!((of("canary"), of("stable")), (65, 65), "{}", screen.text());
         let text = screen.text();
         assert_eq!(text.contains(" OWN "), width == 200, "an empty column:\n{text}");
         assert_eq!(text.contains("SLOWED BY"), width == 200, "an empty column:\n{text}");
