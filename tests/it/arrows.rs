@@ -219,7 +219,7 @@ const CLOSURES: &[(&str, usize)] = &[
     ("sampler", 39),
     ("sched-trace", 51),
     ("timeline", 38),
-    ("yielding", 42),
+    ("yielding", 43),
     ("tls-client", 22),
     ("api", 12),
     ("agent-client", 100),
@@ -233,7 +233,7 @@ const CLOSURES: &[(&str, usize)] = &[
 const NOT_NEEDED: &[&str] = &["aya", "hyper", "kube", "rustls", "tokio", "tonic"];
 
 /// Foreign crates without IO.
-const PURE_MAY_USE: &[&str] = &["arc-swap", "serde", "serde_json", "thiserror"];
+const PURE_MAY_USE: &[&str] = &["arc-swap", "foldhash", "serde", "serde_json", "thiserror"];
 
 /// Pure modules of crates that are not pure.
 const PURE_MODULES: &[&str] = &[

@@ -76,7 +76,9 @@ impl Activity {
     fn is_rare_read_due(&self, now: Instant, timing: &Timing) -> bool {
         // The others may be read a tick earlier than their interval says.
         let age = |read| now.saturating_duration_since(read) + timing.recheck / 2;
-        self.rare_read.is_none_or(|read| age(read) >= timing.rare_recheck)
+        // A new series has the values of neither.
+        let is_new = self.slow_read.is_none();
+        is_new || self.rare_read.is_none_or(|read| age(read) >= timing.rare_recheck)
     }
 
     /// Whether it was read after all its files must have existed.

@@ -229,12 +229,15 @@ fn idle_is_a_time_at_any_interval() {
 #[test]
 fn the_memory_limit_is_read_with_every_sixth_read_of_the_memory() {
     let (start, timing) = (Instant::now(), Timing::default());
-    let read = |at: u64| {
-        Activity { rare_read: Some(start), ..Activity::new() }
-            .is_rare_read_due(start + seconds(at), &timing)
+    let read_at = |at| Some(start + seconds(at));
+    let is_due = |rare: u64, at: u64| {
+        let activity =
+            Activity { slow_read: read_at(at - 10), rare_read: read_at(rare), ..Activity::new() };
+        activity.is_rare_read_due(start + seconds(at), &timing)
     };
-    assert_eq!([10, 50, 60, 70].map(read), [false, false, true, true]);
-    let a_tick_early = Activity { rare_read: Some(start + seconds(1)), ..Activity::new() };
-    assert!(a_tick_early.is_rare_read_due(start + seconds(60), &timing));
+    assert_eq!([10, 50, 60, 70].map(|at| is_due(0, at)), [false, false, true, true]);
+    assert!(is_due(1, 60), "read a tick early");
     assert!(Activity::new().is_rare_read_due(start, &timing), "never read");
+    let renamed = Activity { rare_read: read_at(0), ..Activity::new() };
+    assert!(renamed.is_rare_read_due(start + seconds(10), &timing), "its series is new");
 }

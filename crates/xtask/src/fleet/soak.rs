@@ -214,13 +214,13 @@ fn size_kib(directory: &Path) -> u64 {
 /// The first figure that is larger at the end than when the agent was warm.
 fn grown(lines: &[Figures]) -> Option<&'static str> {
     let (warm, end) = (lines.get(WARM_LINES)?, lines.last()?);
-    let names: [(&str, fn(&Figures) -> f64); 3] = [
-        ("resident memory", |line| line.resident_kib),
-        ("descriptors", |line| line.descriptors),
-        ("series", |line| line.series),
+    let sizes = [
+        ("resident memory", warm.resident_kib, end.resident_kib),
+        ("descriptors", warm.descriptors, end.descriptors),
+        ("series", warm.series, end.series),
     ];
-    let found = names.into_iter().find(|(_, value)| value(end) > MOST_GROWTH * value(warm));
-    found.map(|(name, _)| name)
+    let found = sizes.into_iter().find(|(_, warm, end)| *end > MOST_GROWTH * warm);
+    found.map(|(name, ..)| name)
 }
 
 #[cfg(test)]
