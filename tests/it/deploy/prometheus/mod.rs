@@ -33,9 +33,10 @@ const PRESSURE: &str = "cpuwarden_container_pressure_";
 
 /// Metrics that none of these agents has. They need hours of history, CPUs with two threads,
 /// rejected requests, an API server, panics, floods, or programs with a collector and `--gc=on`.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 9] = [
     "cpuwarden_container_gc_",
     "cpuwarden_container_recommended_",
+    "container:cpuwarden_recommended_",
     "cpuwarden_container_smt_shared_",
     "cpuwarden_pin_rejections_total",
     "cpuwarden_pin_events_total",
