@@ -49,7 +49,9 @@ pub(crate) fn missing(frame: &Frame) -> Option<String> {
     let node = &frame.node;
     if !["continuous", "bursts"].contains(&node.trace.mode.as_str()) {
         let why = node.trace.reason.trim_start_matches("off: ");
-        return Some(format!("waits are not traced here, so who slows whom is unknown ({why})"));
+        // Without a reason the trace has not started yet.
+        let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+        return Some(format!("waits are not traced here, so who slows whom is unknown{why}"));
     }
     let busy: f64 = node.cpus.iter().filter_map(|cpu| cpu.busy).sum();
     let used: f64 = frame.containers.iter().filter_map(|row| row.rates.usage_cores).sum();

@@ -30,7 +30,7 @@ fn the_table_shows_the_limit_that_throttles_a_container() {
     let (pod, container) = (&rows["data/ingest (pod)"], &rows["data/ingest pod-quota"]);
     assert_eq!(
         (pod.by.as_str(), container.by.as_str(), container.limit.as_str()),
-        ("own", "ancestor", "0.30"),
+        ("own", "above", "0.30"),
         "{page}"
     );
     assert!(pod.throttled > 0, "{page}");
