@@ -133,7 +133,8 @@ impl Advisor {
         }
     }
 
-    /// Labels and cgroups of the busy containers with the oldest usage traces.
+    /// Labels and cgroups of busy containers: of those that were never traced, or if there are none,
+    /// of those with the oldest usage traces.
     pub(crate) fn due_for_trace(&self, count: usize) -> Vec<(Box<str>, Arc<str>)> {
         let mut node = self.lock();
         let rows = node.latest.containers.iter().zip(&node.histories).enumerate();
@@ -141,7 +142,8 @@ impl Advisor {
         let mut wanted: Vec<_> =
             live.filter_map(|(at, (_, history))| Some((history.untraced_for()?, at))).collect();
         wanted.sort_by_key(|&(since, _)| std::cmp::Reverse(since));
-        wanted.truncate(count);
+        let never = wanted.iter().filter(|(since, _)| *since == Duration::MAX).count();
+        wanted.truncate(if never > 0 { never.min(count) } else { count });
         let look = |(_, at): (Duration, usize)| {
             node.histories[at].begin_trace();
             let row = &node.latest.containers[at];
