@@ -72,13 +72,16 @@ impl Activity {
         self.idle_since.is_some_and(|since| since < read)
     }
 
-    /// Whether those of its slow files that are read more rarely are due with the others.
-    fn is_rare_read_due(&self, now: Instant, timing: &Timing) -> bool {
+    /// Files of a read of its slow files now.
+    fn slow_files_due(&self, now: Instant, timing: &Timing) -> SlowRead {
         // The others may be read a tick earlier than their interval says.
         let age = |read| now.saturating_duration_since(read) + timing.recheck / 2;
         // A new series has the values of neither.
         let is_new = self.slow_read.is_none();
-        is_new || self.rare_read.is_none_or(|read| age(read) >= timing.rare_recheck)
+        match is_new || self.rare_read.is_none_or(|read| age(read) >= timing.rare_recheck) {
+            true => SlowRead::All,
+            false => SlowRead::Changing,
+        }
     }
 
     /// Whether it was read after all its files must have existed.
@@ -130,6 +133,15 @@ pub(crate) struct Clock {
     pub(crate) rechecks: Rechecks,
 }
 
+/// Slow files of one read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlowRead {
+    /// Memory, pressure and effective CPUs.
+    Changing,
+    /// The same, the memory limit and the memory of each NUMA node.
+    All,
+}
+
 /// Condition for a read of `cpu.stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatRead {
@@ -166,9 +178,7 @@ pub(crate) struct ReadPlan {
     pub(crate) stat: StatRead,
     /// Whether to read `cpu.stat.local`: throttling by ancestors' quotas may have grown.
     pub(crate) local: bool,
-    /// Memory, pressure and effective CPUs; `true`: also the memory limit and the memory of each NUMA
-    /// node.
-    pub(crate) slow: Option<bool>,
+    pub(crate) slow: Option<SlowRead>,
     pub(crate) threads: bool,
 }
 
@@ -235,7 +245,7 @@ pub(crate) fn read_plan(
         // of the pod and of its container.
         local: is_container && (is_first || above.had_quota && is_throttle_due),
         slow: (is_scheduled && activity.slow_read.is_none_or(is_recheck))
-            .then(|| activity.is_rare_read_due(now, timing)),
+            .then(|| activity.slow_files_due(now, timing)),
         threads: is_scheduled && is_due(activity.threads_read),
     }
 }

@@ -9,6 +9,7 @@ use snapshot::{ContainerRow, CpusetRow, Limit};
 use crate::cgroup::LastCounters;
 use crate::counter::Context;
 use crate::files::FileId;
+use crate::plan::SlowRead;
 use crate::reading::{Reader, Value};
 use crate::series::add;
 
@@ -45,8 +46,8 @@ impl SlowReading {
         Self { extra, ..Self::default() }
     }
 
-    /// Reads the slow files into `self`; `rare`: also those that are read more rarely.
-    pub(crate) fn read(&mut self, reader: &mut Reader<'_>, rare: bool) {
+    /// Reads the slow files into `self`.
+    pub(crate) fn read(&mut self, reader: &mut Reader<'_>, files: SlowRead) {
         self.pressure = reader.get(FileId::CpuPressure, Pressure::parse);
         self.memory_bytes =
             reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
@@ -54,7 +55,7 @@ impl SlowReading {
         let parse = if v1 { MemoryStat::parse_v1 } else { MemoryStat::parse_v2 };
         self.memory = reader.get(FileId::MemoryStat, parse);
         (self.limit_bytes, self.numa_read) = (Value::NotRead, Value::NotRead);
-        if rare {
+        if files == SlowRead::All {
             self.limit_bytes = reader.get(FileId::MemoryLimit, limit_bytes);
             self.read_numa(reader, v1);
         }

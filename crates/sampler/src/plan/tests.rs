@@ -5,7 +5,7 @@ const EVERYTHING: ReadPlan = ReadPlan {
     settings: true,
     stat: StatRead::Always,
     local: true,
-    slow: Some(true),
+    slow: Some(SlowRead::All),
     threads: true,
 };
 
@@ -202,7 +202,7 @@ fn a_last_read_includes_throttling_by_ancestors() {
     let tick = on(Occasion::Tick, FileSet::Container);
     assert_eq!(
         (tick.counters, tick.local, tick.slow, tick.threads),
-        (false, false, Some(true), true)
+        (false, false, Some(SlowRead::All), true)
     );
     assert!(!on(Occasion::LastRead, FileSet::Pod).local, "only containers have the file");
 }
@@ -233,11 +233,12 @@ fn the_memory_limit_is_read_with_every_sixth_read_of_the_memory() {
     let is_due = |rare: u64, at: u64| {
         let activity =
             Activity { slow_read: read_at(at - 10), rare_read: read_at(rare), ..Activity::new() };
-        activity.is_rare_read_due(start + seconds(at), &timing)
+        activity.slow_files_due(start + seconds(at), &timing) == SlowRead::All
     };
     assert_eq!([10, 50, 60, 70].map(|at| is_due(0, at)), [false, false, true, true]);
     assert!(is_due(1, 60), "read a tick early");
-    assert!(Activity::new().is_rare_read_due(start, &timing), "never read");
+    assert_eq!(Activity::new().slow_files_due(start, &timing), SlowRead::All, "never read");
     let renamed = Activity { rare_read: read_at(0), ..Activity::new() };
-    assert!(renamed.is_rare_read_due(start + seconds(10), &timing), "its series is new");
+    let files = renamed.slow_files_due(start + seconds(10), &timing);
+    assert_eq!(files, SlowRead::All, "its series is new");
 }

@@ -78,8 +78,8 @@ impl Sampler {
         for at in 0..cgroups {
             let id = self.tree.at_depth(at);
             let plan = self.visit(id, now);
-            if let Some(rare) = plan.slow {
-                self.schedule.due.slow.push((id, rare));
+            if let Some(files) = plan.slow {
+                self.schedule.due.slow.push((id, files));
             }
             if plan.threads {
                 self.schedule.due.threads.push(id);

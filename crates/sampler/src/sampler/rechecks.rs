@@ -7,6 +7,7 @@ use super::Sampler;
 use crate::counter::Context;
 use crate::files::{CgroupDir, ReadBuffers};
 use crate::nested;
+use crate::plan::SlowRead;
 use crate::reading::Reader;
 use crate::series::{Track, add};
 use crate::tasks::ScanBudget;
@@ -15,11 +16,11 @@ impl Sampler {
     /// Reads the slow files of this tick's share of the containers, and of those never read before.
     pub(super) fn read_slow(&mut self, now: Instant) {
         for at in 0..self.schedule.due.slow.len() {
-            let (id, rare) = self.schedule.due.slow[at];
+            let (id, files) = self.schedule.due.slow[at];
             let Some(series) = self.tree.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
             let last = cgroup.activity.slow_read.replace(now);
-            if rare {
+            if files == SlowRead::All {
                 cgroup.activity.rare_read = Some(now);
             }
             let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
@@ -33,7 +34,7 @@ impl Sampler {
                 collected_usage_ns: None,
                 vanished: false,
             };
-            self.reader.slow.read(&mut reader, rare);
+            self.reader.slow.read(&mut reader, files);
             let mut context = Context {
                 now,
                 cpus: self.node.probe.max_cpus(),

@@ -8,6 +8,7 @@ use snapshot::ends_window;
 use super::SamplerConfig;
 use crate::cgroup::CgroupId;
 use crate::governor::Governor;
+use crate::plan::SlowRead;
 use crate::timing::{Rechecks, Timing};
 
 /// Times of the ticks and of the rarer work in them.
@@ -30,9 +31,8 @@ pub(super) struct Schedule {
 /// Reads that are due for some cgroups only.
 #[derive(Debug, Default)]
 pub(super) struct DueReads {
-    /// Containers whose slow files are due in this tick, and whether those are that are read more
-    /// rarely.
-    pub(super) slow: Vec<(CgroupId, bool)>,
+    /// Containers whose slow files are due in this tick.
+    pub(super) slow: Vec<(CgroupId, SlowRead)>,
     /// Containers whose threads are due in this tick, in the order of their ids.
     pub(super) threads: Vec<CgroupId>,
     /// Slot at which the scan of threads continues.
