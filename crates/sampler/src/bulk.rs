@@ -101,7 +101,7 @@ impl Bulk {
         self.arriving = Some(arriving);
     }
 
-    /// Which of the files of each tick need not stay open.
+    /// Files of each tick that need not stay open.
     pub(crate) fn reliable(&self, version: CgroupVersion) -> Collected {
         let (stats, usages) = (self.stats.is_reliable(), self.acct_usages.is_reliable());
         match version {
@@ -162,7 +162,7 @@ impl Bulk {
         self.acct_usages.needed += usize::from(acct_usage);
     }
 
-    /// What was collected is no longer of this moment.
+    /// Ends the tick: the collected values are old from here on.
     pub(crate) fn expire(&mut self) {
         (self.stats.is_fresh, self.acct_usages.is_fresh) = (false, false);
     }

@@ -2,7 +2,8 @@
 //! cgroup.
 //!
 //! `bpf/counters.bpf.c` walks the scheduler's task groups, and on cgroup v1 the cgroups with cpuacct.
-//! It is never attached: each [`GroupCounters::collect`] runs it once.
+//! Its programs are never attached: [`GroupCounters::collect`] and
+//! [`GroupCounters::collect_usage`] run one each.
 
 mod usage;
 

@@ -49,7 +49,7 @@ pub(super) fn report(args: &ClusterArgs, limit: usize) -> Result<FleetReport, Fa
     Ok(of_answers(&answers, limit))
 }
 
-/// What was added up for one workload.
+/// Seconds of one workload, added up over pods and nodes.
 #[derive(Debug, Default)]
 struct Sum<'a> {
     value: f64,

@@ -1,5 +1,5 @@
-//! What the descheduler asks: a Prometheus with the chart's rules, which scrapes the agents, and the
-//! PSI of each node as node_exporter has it.
+//! Prometheus for the descheduler, with the chart's rules: it scrapes the agents, and the PSI of each
+//! node under node_exporter's name.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};

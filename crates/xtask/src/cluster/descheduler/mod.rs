@@ -23,7 +23,7 @@ use measures::{Measures, PROMETHEUS};
 use nodes::{Cgroups, Kubelet, NODES};
 
 const API_SERVER: &str = "https://10.100.0.1";
-/// Where a pod has the token of its service account.
+/// Path of the service account's token in a pod.
 const SERVICE_ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Between the last change and the first sample that shows only what came after it.
