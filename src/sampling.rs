@@ -40,10 +40,14 @@ pub(crate) fn sampler_config(config: &Config, hierarchy: Hierarchy) -> SamplerCo
     }
 }
 
-/// Files that only the page of cAdvisor's names needs.
+/// Files that only the page of cAdvisor's names needs, or needs more often.
 fn extra_files(config: &Config) -> ExtraFiles {
     let has = |group| config.options.cadvisor_metrics && config.cadvisor.contains(&group);
-    ExtraFiles { pressure: has(CadvisorGroup::Pressure), tasks: has(CadvisorGroup::Threads) }
+    ExtraFiles {
+        pressure: has(CadvisorGroup::Pressure),
+        tasks: has(CadvisorGroup::Threads),
+        memory: has(CadvisorGroup::Memory),
+    }
 }
 
 /// The tree of the cpu controller's hierarchy, which the agent's threads share.

@@ -29,7 +29,7 @@ pub(crate) struct Nested {
 
 /// Reads the cgroups below `directory` into `nested`, which stays empty without such cgroups, and
 /// returns the increment of their throttled time in nanoseconds. `None` if none has a quota.
-/// `last`: time of the container's last read. What began since counts from zero.
+/// `last`: time of the last such read. What began since counts from zero.
 pub(crate) fn read(
     nested: &mut Option<Box<Nested>>,
     directory: &Path,

@@ -18,7 +18,9 @@ pub(crate) struct Activity {
     idle_since: Option<Instant>,
     /// Time of the last read of its slow files.
     pub(crate) slow_read: Option<Instant>,
-    /// Time of the last read of those slow files that are read more rarely.
+    /// Time of the last read of its memory and effective CPUs.
+    pub(crate) memory_read: Option<Instant>,
+    /// Time of the last read of all its slow files.
     pub(crate) rare_read: Option<Instant>,
     /// Time of the last read of its threads.
     pub(crate) threads_read: Option<Instant>,
@@ -41,6 +43,7 @@ impl Activity {
             counters_read: None,
             idle_since: None,
             slow_read: None,
+            memory_read: None,
             rare_read: None,
             threads_read: None,
             has_usage: false,
@@ -75,13 +78,34 @@ impl Activity {
     /// Files of a read of its slow files now.
     fn slow_files_due(&self, now: Instant, timing: &Timing) -> SlowRead {
         // The others may be read a tick earlier than their interval says.
-        let age = |read| now.saturating_duration_since(read) + timing.recheck / 2;
-        // A new series has the values of neither.
-        let is_new = self.slow_read.is_none();
-        match is_new || self.rare_read.is_none_or(|read| age(read) >= timing.rare_recheck) {
-            true => SlowRead::All,
-            false => SlowRead::Changing,
+        let is_due = |read: Option<Instant>, interval| {
+            let age = |read| now.saturating_duration_since(read) + timing.recheck / 2;
+            read.is_none_or(|read| age(read) >= interval)
+        };
+        // A new series has no value.
+        if self.slow_read.is_none() || is_due(self.rare_read, timing.rare_recheck) {
+            SlowRead::All
+        } else if is_due(self.memory_read, timing.memory_recheck) {
+            SlowRead::Memory
+        } else {
+            SlowRead::Often
         }
+    }
+
+    /// Records a read of these slow files; returns the time of the last read of its child cgroups,
+    /// which are read each time if there are any, and looked for with the memory.
+    pub(crate) fn note_slow(
+        &mut self,
+        files: SlowRead,
+        has_children: bool,
+        now: Instant,
+    ) -> Option<Instant> {
+        let often = self.slow_read.replace(now);
+        let memory = if files >= SlowRead::Memory { self.memory_read.replace(now) } else { None };
+        if files == SlowRead::All {
+            self.rare_read = Some(now);
+        }
+        if has_children { often } else { memory }
     }
 
     /// Whether it was read after all its files must have existed.
@@ -134,10 +158,12 @@ pub(crate) struct Clock {
 }
 
 /// Slow files of one read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SlowRead {
-    /// Memory, pressure and effective CPUs.
-    Changing,
+    /// Pressure, and the number of tasks.
+    Often,
+    /// The same, memory and effective CPUs.
+    Memory,
     /// The same, the memory limit and the memory of each NUMA node.
     All,
 }

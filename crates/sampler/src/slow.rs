@@ -1,5 +1,6 @@
 //! Values that change slowly or only accumulate: memory, effective CPUs, pressure. Read for some
-//! containers per tick. The memory limit and the memory of each NUMA node are read more rarely.
+//! containers per tick: pressure most often, the memory limit and the memory of each NUMA node most
+//! rarely.
 
 use std::sync::Arc;
 
@@ -13,13 +14,16 @@ use crate::plan::SlowRead;
 use crate::reading::{Reader, Value};
 use crate::series::add;
 
-/// Files of containers that only the page of cAdvisor's names needs. Not read by default.
+/// Files of containers that only the page of cAdvisor's names needs, or needs more often. Not read so by
+/// default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExtraFiles {
     /// `memory.pressure` and `io.pressure` (cgroup v2).
     pub pressure: bool,
     /// `pids.current` (cgroup v2).
     pub tasks: bool,
+    /// Memory, as often as pressure.
+    pub memory: bool,
 }
 
 /// The slow files of one container, in buffers reused from one container to the next.
@@ -49,18 +53,22 @@ impl SlowReading {
     /// Reads the slow files into `self`.
     pub(crate) fn read(&mut self, reader: &mut Reader<'_>, files: SlowRead) {
         self.pressure = reader.get(FileId::CpuPressure, Pressure::parse);
-        self.memory_bytes =
-            reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
-        let v1 = reader.dir.hierarchy.version == CgroupVersion::V1;
-        let parse = if v1 { MemoryStat::parse_v1 } else { MemoryStat::parse_v2 };
-        self.memory = reader.get(FileId::MemoryStat, parse);
+        self.read_extra(reader);
+        (self.memory_bytes, self.memory) = (Value::NotRead, Value::NotRead);
         (self.limit_bytes, self.numa_read) = (Value::NotRead, Value::NotRead);
+        self.cpuset_read = Value::NotRead;
+        let v1 = reader.dir.hierarchy.version == CgroupVersion::V1;
+        if files >= SlowRead::Memory {
+            self.memory_bytes =
+                reader.get(FileId::MemoryUsage, |text| parse_u64("memory.current", text));
+            let parse = if v1 { MemoryStat::parse_v1 } else { MemoryStat::parse_v2 };
+            self.memory = reader.get(FileId::MemoryStat, parse);
+            self.read_cpuset(reader);
+        }
         if files == SlowRead::All {
             self.limit_bytes = reader.get(FileId::MemoryLimit, limit_bytes);
             self.read_numa(reader, v1);
         }
-        self.read_cpuset(reader);
-        self.read_extra(reader);
     }
 
     fn read_numa(&mut self, reader: &mut Reader<'_>, v1: bool) {
@@ -116,7 +124,7 @@ impl SlowReading {
             add(&mut row.pressure_stalled_ns, full);
         }
         match (self.memory_bytes, self.memory) {
-            (Value::Failed, _) | (_, Value::Failed) => {}
+            (Value::Failed | Value::NotRead, _) | (_, Value::Failed | Value::NotRead) => {}
             (Value::Read(used), Value::Read(parts)) => {
                 // The working set is unknown without memory.stat: usage alone is another quantity.
                 row.memory_working_set_bytes =
@@ -143,7 +151,7 @@ impl SlowReading {
     fn apply_cpuset(&self, row: &mut ContainerRow) {
         // A v1 cgroup that was never configured has an empty set, and cannot contain a task.
         let has_cpus = self.cpuset_read == Value::Read(()) && !self.cpuset.is_empty();
-        if self.cpuset_read == Value::Failed {
+        if matches!(self.cpuset_read, Value::Failed | Value::NotRead) {
             return;
         }
         if !has_cpus {

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::slow::ExtraFiles;
+
 /// All time spans of the read plan, of the reads and lookups between ticks, of the naming, and of
 /// the sample interval. The default is what the agent uses.
 #[derive(Debug, Clone, Copy)]
@@ -17,8 +19,11 @@ pub(crate) struct Timing {
     /// Time by which a runtime has created a container's cgroup in every v1 hierarchy: 5 s. Missing
     /// files and settings are rechecked until one recheck has come after this time.
     pub(crate) complete_after: Duration,
-    /// Every container's slow files and threads are read once in this time: 10 s.
+    /// Every container's pressure and threads are read once in this time: 10 s.
     pub(crate) recheck: Duration,
+    /// Memory and effective CPUs are read once in this time: 30 s. To open a file for a read costs eight
+    /// times as much as to read an open one.
+    pub(crate) memory_recheck: Duration,
     /// Of the slow files, the memory limit and the memory of each NUMA node are read once in this
     /// time: 60 s.
     pub(crate) rare_recheck: Duration,
@@ -73,6 +78,7 @@ impl Default for Timing {
             close_after: Duration::from_secs(60),
             complete_after: Duration::from_secs(5),
             recheck: Duration::from_secs(10),
+            memory_recheck: Duration::from_secs(30),
             rare_recheck: Duration::from_secs(60),
             idle_recheck: Duration::from_secs(120),
             idle_scan: Duration::from_secs(60),
@@ -91,6 +97,15 @@ impl Default for Timing {
             cost_window: Duration::from_secs(10),
             max_interval: Duration::from_secs(60),
         }
+    }
+}
+
+impl Timing {
+    /// Time spans of a sampler that reads these files in addition.
+    pub(crate) fn reading(extra: ExtraFiles) -> Self {
+        let all = Self::default();
+        let memory_recheck = if extra.memory { all.recheck } else { all.memory_recheck };
+        Self { memory_recheck, ..all }
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::slow::ExtraFiles;
 
 const EVERYTHING: ReadPlan = ReadPlan {
     counters: true,
@@ -227,18 +228,39 @@ fn idle_is_a_time_at_any_interval() {
 }
 
 #[test]
-fn the_memory_limit_is_read_with_every_sixth_read_of_the_memory() {
+fn memory_is_read_every_thirty_seconds_and_its_limit_every_sixty() {
     let (start, timing) = (Instant::now(), Timing::default());
-    let read_at = |at| Some(start + seconds(at));
-    let is_due = |rare: u64, at: u64| {
-        let activity =
-            Activity { slow_read: read_at(at - 10), rare_read: read_at(rare), ..Activity::new() };
-        activity.slow_files_due(start + seconds(at), &timing) == SlowRead::All
+    let mut activity = Activity::new();
+    let read = |activity: &mut Activity, at| {
+        let now = start + seconds(at);
+        let files = activity.slow_files_due(now, &timing);
+        activity.note_slow(files, false, now);
+        files
     };
-    assert_eq!([10, 50, 60, 70].map(|at| is_due(0, at)), [false, false, true, true]);
-    assert!(is_due(1, 60), "read a tick early");
-    assert_eq!(Activity::new().slow_files_due(start, &timing), SlowRead::All, "never read");
-    let renamed = Activity { rare_read: read_at(0), ..Activity::new() };
-    let files = renamed.slow_files_due(start + seconds(10), &timing);
-    assert_eq!(files, SlowRead::All, "its series is new");
+    use SlowRead::{All, Memory, Often};
+    let found = [0, 10, 20, 30, 39, 50, 60, 70].map(|at| read(&mut activity, at));
+    assert_eq!(found, [All, Often, Often, Memory, Often, Often, All, Often]);
+    let mut activity = Activity::new();
+    let found = [0, 10, 29, 40, 59].map(|at| read(&mut activity, at));
+    assert_eq!(found, [All, Often, Memory, Often, All], "a tick early");
+    activity.slow_read = None;
+    assert_eq!(read(&mut activity, 61), All, "its series is new");
+    assert_eq!(Timing::reading(ExtraFiles::default()).memory_recheck, seconds(30));
+    let extra = ExtraFiles { memory: true, ..ExtraFiles::default() };
+    assert_eq!(Timing::reading(extra).memory_recheck, seconds(10));
+}
+
+#[test]
+fn child_cgroups_are_read_each_time_once_there_are_some() {
+    let start = Instant::now();
+    let at = |second| Some(start + seconds(second));
+    let mut activity = Activity::new();
+    let mut note = |files, has_children, second| {
+        activity.note_slow(files, has_children, start + seconds(second))
+    };
+    assert_eq!(note(SlowRead::All, false, 0), None);
+    assert_eq!(note(SlowRead::Often, false, 10), None, "not looked for");
+    assert_eq!(note(SlowRead::Memory, false, 30), at(0));
+    assert_eq!(note(SlowRead::Often, true, 40), at(30));
+    assert_eq!(note(SlowRead::Memory, true, 60), at(40));
 }

@@ -19,10 +19,8 @@ impl Sampler {
             let (id, files) = self.schedule.due.slow[at];
             let Some(series) = self.tree.series_to_read(id) else { continue };
             let cgroup = &mut self.tree.cgroups[id];
-            let last = cgroup.activity.slow_read.replace(now);
-            if files == SlowRead::All {
-                cgroup.activity.rare_read = Some(now);
-            }
+            let has_children = cgroup.nested.is_some();
+            let last = cgroup.activity.note_slow(files, has_children, now);
             let dir = CgroupDir { hierarchy: &self.tree.hierarchy, relative: &cgroup.relative };
             let (buffers, errors) = (&mut self.reader.buffers, &mut self.reader.errors);
             let mut reader = Reader {
@@ -44,6 +42,9 @@ impl Sampler {
             let row = self.ledger.containers.get_mut(series).row_mut();
             self.reader.slow.apply(&mut cgroup.last, row, &mut context);
             row.kernel = cgroup.kernel_counters();
+            if !has_children && files < SlowRead::Memory {
+                continue;
+            }
             let ReadBuffers { text, path } = &mut self.reader.buffers;
             path.clear();
             path.extend([&*self.tree.hierarchy.cpu, Path::new(&*cgroup.relative)]);

@@ -48,7 +48,7 @@ impl Schedule {
             tick: 0,
             governor: Governor::new(config.interval, config.cpu_budget_cores),
             started: now,
-            timing: Timing::default(),
+            timing: Timing::reading(config.extra),
             rechecks: Rechecks::new(now),
             due: DueReads::default(),
             read_at: None,
