@@ -1,8 +1,8 @@
 //! Adds up cgroups into containers and pods, as monotonic counters. Pure.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use snapshot::{ContainerWaits, SmtShares};
 
 use crate::batch::{CgroupSample, PairKey, PairSample, Pending};
@@ -39,7 +39,7 @@ struct Account {
 #[derive(Debug)]
 pub(crate) struct Rollup {
     has_smt: bool,
-    accounts: BTreeMap<ContainerId, Account>,
+    accounts: HashMap<ContainerId, Account>,
     interference: InterferenceTable,
     lost: LostTable,
     /// Wait time of cgroups that were never identified, nanoseconds.
@@ -69,7 +69,7 @@ impl Rollup {
     pub(crate) fn new(has_smt: bool) -> Self {
         Self {
             has_smt,
-            accounts: BTreeMap::new(),
+            accounts: HashMap::default(),
             interference: InterferenceTable::default(),
             lost: LostTable::default(),
             unknown_cgroup_ns: 0,
@@ -108,6 +108,9 @@ impl Rollup {
                 pending.add_cgroup(cgroup, &sample);
             }
         }
+        // What is kept of a victim is in the CPU's cache from one of its pairs to the next.
+        let mut pairs: Vec<_> = pairs.collect();
+        pairs.sort_unstable_by_key(|(key, _)| key.victim);
         for (key, sample) in pairs {
             let sample = PairSample { age: 1, ..sample };
             if self.take_pair(key, &sample, owners, false) {
@@ -237,7 +240,7 @@ impl Rollup {
         self.interference.retain(|pod| owners.has_pod(pod));
     }
 
-    /// The counters, by container id.
+    /// The counters.
     pub(crate) fn containers(&mut self) -> impl Iterator<Item = TracedContainer> {
         self.accounts.iter_mut().map(|(&container, account)| {
             let unattributed_ns = account.residual.unattributed_ns();

@@ -164,6 +164,7 @@ impl SchedTrace {
         self.report.mode = self.governor.mode();
         self.report.containers.clear();
         self.report.containers.extend(self.rollup.containers());
+        self.report.containers.sort_unstable_by_key(|traced| traced.container);
         self.report.interference.clear();
         self.report.interference.extend(self.rollup.interference());
         self.report.lost.clear();

@@ -152,6 +152,7 @@ impl PressureMeter {
     fn rows(&mut self, interval: &Interval<'_>) -> Vec<PressureRow> {
         let mut rows = Vec::new();
         self.block.add(interval);
+        let lower_ns = self.block.lower_ns();
         for scope in [PressureScope::Node].into_iter().chain(PressureScope::CLASSES) {
             if !interval.has_live(scope) {
                 continue;
@@ -162,9 +163,8 @@ impl PressureMeter {
             } else {
                 interval.upper(scope)
             };
-            let lower_ns = self.block.lower_ns(scope);
             let total = self.totals.entry(scope).or_default();
-            rows.push(total.add(scope, interval.elapsed_ns, lower_ns, &upper));
+            rows.push(total.add(scope, interval.elapsed_ns, lower_ns[scope as usize], &upper));
         }
         if self.block.is_over() {
             self.block = Block::default();

@@ -18,12 +18,12 @@
 //! began and ended since then are in none of them. Waits inside a pod are not in the lower bound
 //! either: how many threads shared them is not known.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use snapshot::{CpusetRow, PressureScope};
+use foldhash::HashMap;
+use snapshot::CpusetRow;
 
-use super::interval::{Interval, PodWaits, Scoped};
+use super::interval::{Interval, LostBy, PodWaits, SCOPES, Scoped};
 use crate::waits::LostTo;
 
 /// Number of intervals of a block.
@@ -39,8 +39,8 @@ pub(super) struct Block {
     elapsed_ns: u64,
     /// Largest number of CPUs; 0 if it is unknown.
     cpus: u32,
-    /// By namespace and name.
-    pods: BTreeMap<(Box<str>, Box<str>), PodBlock>,
+    /// By namespace, then by name.
+    pods: HashMap<Box<str>, HashMap<Box<str>, PodBlock>>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ struct PodBlock {
     scoped: Scoped,
     /// Effective cpuset of all its containers in all intervals.
     cpuset: Option<Arc<CpusetRow>>,
-    lost: BTreeMap<LostTo, u64>,
+    lost: LostBy,
     is_late: bool,
 }
 
@@ -66,8 +66,13 @@ impl Block {
             if pod.lost.is_empty() {
                 continue;
             }
-            let known = self.pods.entry((namespace.into(), name.into()));
-            known.and_modify(|known| known.add(pod)).or_insert_with(|| PodBlock::of(pod));
+            match self.pods.get_mut(namespace).and_then(|pods| pods.get_mut(name)) {
+                Some(known) => known.add(pod),
+                None => {
+                    let pods = self.pods.entry(namespace.into()).or_default();
+                    pods.insert(name.into(), PodBlock::of(pod));
+                }
+            }
         }
     }
 
@@ -75,21 +80,25 @@ impl Block {
         self.intervals >= INTERVALS
     }
 
-    /// Lower bound of the scope since the block's start.
-    pub(super) fn lower_ns(&self, scope: PressureScope) -> u64 {
-        let covered = |pod: &&PodBlock| pod.scoped.is_in(scope) && !pod.is_late;
-        let losing: Vec<_> = self.pods.values().filter(covered).collect();
-        let mut pinned: BTreeMap<&str, (u32, Vec<&PodBlock>)> = BTreeMap::new();
-        for pod in &losing {
-            if let Some(cpuset) = &pod.cpuset {
-                let (count, pods) = pinned.entry(&cpuset.cpus).or_default();
+    /// Lower bound of each scope since the block's start.
+    pub(super) fn lower_ns(&self) -> [u64; SCOPES] {
+        let mut all = Least::default();
+        let mut pinned: HashMap<&str, (u32, Least)> = HashMap::default();
+        for pod in self.pods.values().flat_map(HashMap::values).filter(|pod| !pod.is_late) {
+            all.add(pod);
+            // With all CPUs, the bound is not above that of all pods.
+            let fewer = |cpuset: &&Arc<CpusetRow>| self.cpus == 0 || cpuset.count < self.cpus;
+            if let Some(cpuset) = pod.cpuset.as_ref().filter(fewer) {
+                let (count, least) = pinned.entry(&cpuset.cpus).or_default();
                 *count = cpuset.count;
-                pods.push(*pod);
+                least.add(pod);
             }
         }
-        let pinned = pinned.into_values().map(|(count, pods)| least_ns(&pods, count));
-        let least = pinned.fold(least_ns(&losing, self.cpus), u64::max);
-        least.min(self.elapsed_ns).saturating_sub(LATE)
+        let pinned = pinned.into_values().map(|(count, least)| least.ns(count));
+        let least = pinned.fold(all.ns(self.cpus), |most, least| {
+            std::array::from_fn(|scope| most[scope].max(least[scope]))
+        });
+        least.map(|ns| ns.min(self.elapsed_ns).saturating_sub(LATE))
     }
 }
 
@@ -102,23 +111,39 @@ impl PodBlock {
     fn add(&mut self, pod: &PodWaits) {
         self.is_late |= pod.is_late;
         self.cpuset.take_if(|cpuset| pod.cpuset() != Some(cpuset));
-        for (holder, ns) in &pod.lost {
-            *self.lost.entry(*holder).or_default() += ns;
-        }
+        self.lost.add_all(&pod.lost);
     }
 }
 
-/// Shortest union of these pods' waits, if all of them ran on the same `cpus` CPUs.
-fn least_ns(pods: &[&PodBlock], cpus: u32) -> u64 {
-    let mut by_holder: BTreeMap<LostTo, u64> = BTreeMap::new();
-    let mut most_ns = 0;
-    for pod in pods {
-        most_ns = most_ns.max(pod.lost.values().sum());
-        for (&holder, &ns) in pod.lost.iter().filter(|(to, _)| **to != LostTo::Unattributed) {
-            let most = by_holder.entry(holder).or_default();
-            *most = ns.max(*most);
+/// Shortest union of the waits of some pods, by scope.
+#[derive(Debug, Default)]
+struct Least {
+    /// Most that a pod lost to each holder.
+    by_holder: HashMap<LostTo, [u64; SCOPES]>,
+    /// Most that a pod lost.
+    most_ns: [u64; SCOPES],
+}
+
+impl Least {
+    fn add(&mut self, pod: &PodBlock) {
+        let raise = |most: &mut [u64; SCOPES], ns: u64| {
+            for (most, is_in) in most.iter_mut().zip(pod.scoped.0) {
+                *most = (*most).max(if is_in { ns } else { 0 });
+            }
+        };
+        raise(&mut self.most_ns, pod.lost.total_ns());
+        for &(holder, ns) in pod.lost.parts() {
+            if holder != LostTo::Unattributed {
+                raise(self.by_holder.entry(holder).or_default(), ns);
+            }
         }
     }
-    let sum_ns = by_holder.values().sum::<u64>().max(most_ns);
-    sum_ns.checked_div(u64::from(cpus)).unwrap_or(0)
+
+    /// The length, if all of them ran on the same `cpus` CPUs.
+    fn ns(&self, cpus: u32) -> [u64; SCOPES] {
+        std::array::from_fn(|scope| {
+            let sum_ns: u64 = self.by_holder.values().map(|most| most[scope]).sum();
+            sum_ns.max(self.most_ns[scope]).checked_div(u64::from(cpus)).unwrap_or(0)
+        })
+    }
 }

@@ -8,7 +8,6 @@
 //! container. The union is at most the interval, which is the bound where counts are missing: while
 //! a container has no name yet, and after one is gone.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -37,7 +36,7 @@ pub(super) struct PodWaits {
     /// Effective cpuset of each live container.
     pub(super) cpusets: Vec<Option<Arc<CpusetRow>>>,
     /// Lost time by holder, without what may be of earlier intervals.
-    pub(super) lost: BTreeMap<LostTo, u64>,
+    pub(super) lost: LostBy,
     /// Lost time, with that.
     lost_ns: u64,
     /// Thread time of waits for others.
@@ -52,9 +51,16 @@ pub(super) struct PodWaits {
     pub(super) is_late: bool,
 }
 
-/// The scopes that cover a container.
+/// Number of scopes.
+pub(super) const SCOPES: usize = PressureScope::CLASSES.len() + 1;
+
+/// The scopes that cover a container, by their number.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Scoped([bool; 4]);
+pub(super) struct Scoped(pub(super) [bool; SCOPES]);
+
+/// Lost time by holder, in the order of the holders, nanoseconds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LostBy(Vec<(LostTo, u64)>);
 
 /// Upper bound of an interval.
 #[derive(Debug, Default)]
@@ -67,9 +73,34 @@ pub(super) struct Upper {
     pub(super) any_long: bool,
 }
 
+impl LostBy {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn parts(&self) -> &[(LostTo, u64)] {
+        &self.0
+    }
+
+    pub(super) fn total_ns(&self) -> u64 {
+        self.0.iter().map(|(_, ns)| ns).sum()
+    }
+
+    fn add(&mut self, to: LostTo, ns: u64) {
+        match self.0.binary_search_by_key(&to, |&(to, _)| to) {
+            Ok(at) => self.0[at].1 += ns,
+            Err(at) => self.0.insert(at, (to, ns)),
+        }
+    }
+
+    pub(super) fn add_all(&mut self, other: &Self) {
+        other.0.iter().for_each(|&(to, ns)| self.add(to, ns));
+    }
+}
+
 impl Scoped {
     pub(super) fn of(identity: &ContainerIdentity) -> Self {
-        let mut covered = [false; 4];
+        let mut covered = [false; SCOPES];
         for scope in [PressureScope::Node].into_iter().chain(PressureScope::CLASSES) {
             covered[scope as usize] = scope.covers(&identity.qos_class, identity.best_effort);
         }
@@ -131,7 +162,7 @@ impl PodWaits {
         for part in &lost.by {
             self.lost_ns += part.ns;
             if part.ns > part.late_ns {
-                *self.lost.entry(part.to).or_default() += part.ns - part.late_ns;
+                self.lost.add(part.to, part.ns - part.late_ns);
             }
         }
     }
