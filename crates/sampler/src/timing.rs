@@ -3,8 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::slow::ExtraFiles;
-
 /// All time spans of the read plan, of the reads and lookups between ticks, of the naming, and of
 /// the sample interval. The default is what the agent uses.
 #[derive(Debug, Clone, Copy)]
@@ -101,11 +99,9 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Time spans of a sampler that reads these files in addition.
-    pub(crate) fn reading(extra: ExtraFiles) -> Self {
-        let all = Self::default();
-        let memory_recheck = if extra.memory { all.recheck } else { all.memory_recheck };
-        Self { memory_recheck, ..all }
+    /// With memory read as often as pressure.
+    pub(crate) fn with_memory_often(self) -> Self {
+        Self { memory_recheck: self.recheck, ..self }
     }
 }
 

@@ -15,7 +15,7 @@ use support::{NoNames, Node};
 
 const MEMORY: &str = "some avg10=0.00 avg60=0.00 avg300=0.00 total=11\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
 const IO: &str = "some avg10=0.00 avg60=0.00 avg300=0.00 total=13\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
-const ALL: ExtraFiles = ExtraFiles { pressure: true, tasks: true };
+const ALL: ExtraFiles = ExtraFiles { pressure: true, tasks: true, memory: true };
 
 /// Counters of the first of two containers after some ticks, and the number of parse errors.
 fn sample(extra: ExtraFiles, files: [(&str, &str); 3]) -> (KernelCounters, u64) {
@@ -55,4 +55,43 @@ fn files_that_are_not_configured_are_not_read() {
     assert_eq!((kernel.memory_waiting_ns, kernel.tasks, errors), (None, None, 0));
     // Two containers with three files.
     assert_eq!(sample(ALL, unreadable).1, 6, "the files are read if they are configured");
+}
+
+/// Second from which a new size of a container's memory is known; it is written after the first tick.
+fn second_of_new_memory(extra: ExtraFiles) -> u64 {
+    let root = Node::make_root(1);
+    let write = |bytes: &str| {
+        for container in containers(root.path()) {
+            fs::write(container.join("memory.current"), bytes).unwrap();
+            fs::write(container.join("memory.stat"), "inactive_file 0\n").unwrap();
+        }
+    };
+    write("1000\n");
+    let config = SamplerConfig { extra, ..support::config(root.path()) };
+    let mut sampler = Sampler::new(config, Box::new(NoNames::default())).unwrap();
+    let started = Instant::now();
+    let mut usage = 0;
+    let known = |sampler: &Sampler| {
+        sampler.published().latest().containers.first().and_then(|row| row.memory_working_set_bytes)
+    };
+    for second in 1..=60 {
+        usage += 1;
+        for container in containers(root.path()) {
+            let stat = format!("usage_usec {usage}\nuser_usec {usage}\nsystem_usec 0\n");
+            fs::write(container.join("cpu.stat"), stat).unwrap();
+        }
+        sampler.tick(started + Duration::from_secs(second));
+        match known(&sampler) {
+            Some(1000) => write("2000\n"),
+            Some(2000) => return second,
+            other => assert_eq!(other, None),
+        }
+    }
+    panic!("the new size was not read in a minute")
+}
+
+#[test]
+fn memory_is_read_more_often_for_that_page() {
+    assert!((9..=21).contains(&second_of_new_memory(ALL)));
+    assert!((27..=45).contains(&second_of_new_memory(ExtraFiles::default())));
 }

@@ -1,5 +1,4 @@
 use super::*;
-use crate::slow::ExtraFiles;
 
 const EVERYTHING: ReadPlan = ReadPlan {
     counters: true,
@@ -245,9 +244,7 @@ fn memory_is_read_every_thirty_seconds_and_its_limit_every_sixty() {
     assert_eq!(found, [All, Often, Memory, Often, All], "a tick early");
     activity.slow_read = None;
     assert_eq!(read(&mut activity, 61), All, "its series is new");
-    assert_eq!(Timing::reading(ExtraFiles::default()).memory_recheck, seconds(30));
-    let extra = ExtraFiles { memory: true, ..ExtraFiles::default() };
-    assert_eq!(Timing::reading(extra).memory_recheck, seconds(10));
+    assert_eq!(timing.with_memory_often().memory_recheck, seconds(10));
 }
 
 #[test]

@@ -43,12 +43,13 @@ pub(super) struct DueReads {
 
 impl Schedule {
     pub(super) fn new(config: &SamplerConfig) -> Self {
-        let now = Instant::now();
+        let (now, timing) = (Instant::now(), Timing::default());
+        let timing = if config.extra.memory { timing.with_memory_often() } else { timing };
         Self {
             tick: 0,
             governor: Governor::new(config.interval, config.cpu_budget_cores),
             started: now,
-            timing: Timing::reading(config.extra),
+            timing,
             rechecks: Rechecks::new(now),
             due: DueReads::default(),
             read_at: None,
