@@ -254,9 +254,10 @@ pub(crate) fn read_plan(
             now.saturating_duration_since(read) >= recheck
         })
     };
-    let is_recheck = |read| match activity.has_been_idle_since(read) {
-        true => is_idle_recheck,
-        false => clock.rechecks.all.contains(phase),
+    // The last read of the memory must come after the last run.
+    let is_recheck = match activity.memory_read {
+        Some(read) if activity.has_been_idle_since(read) => is_idle_recheck,
+        _ => clock.rechecks.all.contains(phase),
     };
     // The base of its later values, also if an ancestor gets a quota later.
     let is_first = activity.counters_read.is_none();
@@ -270,7 +271,7 @@ pub(crate) fn read_plan(
         // throttled. It is read once more in the next tick: that moment may lie between the reads
         // of the pod and of its container.
         local: is_container && (is_first || above.had_quota && is_throttle_due),
-        slow: (is_scheduled && activity.slow_read.is_none_or(is_recheck))
+        slow: (is_scheduled && (activity.slow_read.is_none() || is_recheck))
             .then(|| activity.slow_files_due(now, timing)),
         threads: is_scheduled && is_due(activity.threads_read),
     }

@@ -7,8 +7,8 @@ mod support;
 
 use support::Node;
 
-/// Number of ticks after which every cgroup is idle.
-const IDLE_TICKS: usize = 30;
+/// Number of ticks after which every cgroup is idle, and its memory was read since.
+const IDLE_TICKS: usize = 50;
 /// Number of ticks after which memory that is read every 30 seconds is read.
 const MEMORY_TICKS: usize = 40;
 const IDLE_MEMORY_TICKS: usize = 120;
