@@ -52,8 +52,10 @@ impl Judge {
         let victims = victims(&verdicts, &second.pods);
         slowed.into_iter().for_each(|slowed| self.count(slowed, &victims));
         // The series of a deleted pod end.
-        let pods: HashSet<&str> = second.pods.iter().map(|pod| &*pod.pod.labels).collect();
-        self.counters.retain(|labels, _| pods.contains(&**labels));
+        if !self.counters.is_empty() {
+            let pods: HashSet<&str> = second.pods.iter().map(|pod| &*pod.pod.labels).collect();
+            self.counters.retain(|labels, _| pods.contains(&**labels));
+        }
         let mut rows: Vec<SlowedRow> = self.counters.values().cloned().collect();
         rows.sort_by(|a, b| (&a.pod.namespace, &a.pod.pod).cmp(&(&b.pod.namespace, &b.pod.pod)));
         let due = self.due(&verdicts);
@@ -120,6 +122,9 @@ fn victims<'a>(verdicts: &[Verdict], pods: &'a [PodSecond]) -> HashSet<&'a Workl
     let harmed = verdicts.iter().filter(|verdict| verdict.is_harm());
     let harmed: HashSet<(&str, &str)> =
         harmed.map(|verdict| (&*verdict.victim.namespace, &*verdict.victim.pod)).collect();
+    if harmed.is_empty() {
+        return HashSet::default();
+    }
     let is_harmed = |pod: &&PodSecond| harmed.contains(&(&*pod.pod.namespace, &*pod.pod.pod));
     pods.iter().filter(is_harmed).map(|pod| &*pod.workload).collect()
 }

@@ -14,7 +14,7 @@ mod words;
 use std::sync::Arc;
 
 use api::{CauseKind, SlowedReason, Verdict};
-use foldhash::{HashMap, HashMapExt as _};
+use foldhash::HashMap;
 use snapshot::{Culprit, PodIdentity, TraceMode};
 
 use node::Node;
@@ -139,46 +139,51 @@ const KNOWN_FOR: f64 = 60.0;
 pub struct Verdicts {
     /// Sum of the seconds.
     clock: f64,
-    tracks: HashMap<Box<str>, Track>,
-    /// Workload of each pod, by the pod's labels, with the time when the pod was last seen.
-    workloads: HashMap<Box<str>, (Arc<WorkloadName>, f64)>,
+    /// The pods of the last second, in its order.
+    tracks: Vec<(Arc<PodIdentity>, Track)>,
+    /// Workload of each pod, by the pod's labels, with the time when a pod that is gone was last seen.
+    workloads: HashMap<Box<str>, (Arc<WorkloadName>, Option<f64>)>,
 }
 
 impl Verdicts {
     /// Adds a second.
     pub fn push(&mut self, second: &Second) -> Judged {
+        self.turn_to(&second.pods);
         self.clock += second.seconds;
-        self.learn_workloads(&second.pods);
-        let node = Node::new(second, &self.workloads, |pod| {
-            self.tracks.get(&pod.pod.labels).and_then(Track::unhindered)
-        });
-        let mut tracks = HashMap::with_capacity(second.pods.len());
+        let node = Node::new(second, &self.workloads, |at| self.tracks[at].1.unhindered());
         let mut judged = Judged::default();
-        for pod in &second.pods {
-            let known = self.tracks.remove_entry(&pod.pod.labels);
-            let (labels, mut track) =
-                known.unwrap_or_else(|| (pod.pod.labels.clone(), Track::default()));
+        for (pod, (_, track)) in second.pods.iter().zip(&mut self.tracks) {
             track.push(self.clock, second, pod, &node);
             if let Some((verdict, slowed)) = track.judge(self.clock, second.trace, pod) {
                 judged.verdicts.push(verdict);
                 judged.slowed.extend(slowed);
             }
-            tracks.insert(labels, track);
         }
-        self.tracks = tracks;
         judged.verdicts.sort_by(order);
         judged
     }
 
-    fn learn_workloads(&mut self, pods: &[PodSecond]) {
-        for pod in pods {
-            let now = (Arc::clone(&pod.workload), self.clock);
-            match self.workloads.get_mut(&pod.pod.labels) {
-                Some(known) => *known = now,
-                None => _ = self.workloads.insert(pod.pod.labels.clone(), now),
-            }
+    /// Brings the tracks into the order of these pods. Mostly they are those of the second before, and
+    /// no name is compared.
+    fn turn_to(&mut self, pods: &[PodSecond]) {
+        let gone = |(_, gone): &(Arc<WorkloadName>, Option<f64>)| *gone;
+        let clock = self.clock;
+        self.workloads.retain(|_, known| gone(known).is_none_or(|at| clock - at <= KNOWN_FOR));
+        let known = self.tracks.iter().map(|(pod, _)| Arc::as_ptr(pod));
+        if pods.iter().map(|pod| Arc::as_ptr(&pod.pod)).eq(known) {
+            return;
         }
-        self.workloads.retain(|_, (_, seen)| self.clock - *seen <= KNOWN_FOR);
+        let before = std::mem::take(&mut self.tracks).into_iter();
+        let mut before: HashMap<Box<str>, Track> =
+            before.map(|(pod, track)| (pod.labels.clone(), track)).collect();
+        for (_, gone) in self.workloads.values_mut() {
+            gone.get_or_insert(clock);
+        }
+        for pod in pods {
+            self.workloads.insert(pod.pod.labels.clone(), (Arc::clone(&pod.workload), None));
+            let track = before.remove(&pod.pod.labels).unwrap_or_default();
+            self.tracks.push((Arc::clone(&pod.pod), track));
+        }
     }
 }
 

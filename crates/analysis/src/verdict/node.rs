@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt as _};
+use foldhash::HashMap;
 use snapshot::{Culprit, PodIdentity};
 
 use super::reading::AWAKE;
@@ -101,25 +101,30 @@ fn unmet(pod: &PodSecond, seconds: f64, unhindered: Option<f64>) -> f64 {
     }
 }
 
-/// Workload of each pod, by the pod's labels, with the time when it was last seen.
-type Known = HashMap<Box<str>, (Arc<WorkloadName>, f64)>;
+/// Workload of each pod, by the pod's labels, with the time when a pod that is gone was last seen.
+type Known = HashMap<Box<str>, (Arc<WorkloadName>, Option<f64>)>;
 
 #[derive(Debug)]
 pub(super) struct Node<'a> {
     known: &'a Known,
+    /// Empty if no pod of the second lost time or was throttled from above.
     uses: HashMap<Arc<WorkloadName>, Use>,
     stolen: f64,
 }
 
 impl<'a> Node<'a> {
-    /// `unhindered`: the most that a pod used while nothing slowed it, cores, if it is known.
+    /// `unhindered`: the most that the pod at a place used while nothing slowed it, cores, if it is
+    /// known.
     pub(super) fn new(
         second: &Second,
         known: &'a Known,
-        unhindered: impl Fn(&PodSecond) -> Option<f64>,
+        unhindered: impl Fn(usize) -> Option<f64>,
     ) -> Self {
-        let mut uses: HashMap<Arc<WorkloadName>, Use> = HashMap::with_capacity(second.pods.len());
-        for pod in &second.pods {
+        let mut uses: HashMap<Arc<WorkloadName>, Use> = HashMap::default();
+        let is_slowed = |pod: &PodSecond| !pod.lost.is_empty() || pod.throttled_ancestor > 0.0;
+        let pods = if second.pods.iter().any(is_slowed) { &*second.pods } else { &[] };
+        uses.reserve(pods.len());
+        for pod in pods {
             let entry = uses.entry(Arc::clone(&pod.workload)).or_insert(Use {
                 used: 0.0,
                 request_cores: Some(0.0),
@@ -134,8 +139,8 @@ impl<'a> Node<'a> {
             entry.best_effort &= pod.best_effort;
         }
         let mut node = Self { known, uses, stolen: second.stolen };
-        for pod in second.pods.iter().filter(|pod| !pod.lost.is_empty()) {
-            node.add_wanted(pod, unmet(pod, second.seconds, unhindered(pod)));
+        for (at, pod) in pods.iter().enumerate().filter(|(_, pod)| !pod.lost.is_empty()) {
+            node.add_wanted(pod, unmet(pod, second.seconds, unhindered(at)));
         }
         node
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use foldhash::{HashMap, HashMapExt as _};
+use foldhash::HashMap;
 use snapshot::{
     ContainerIdentity, ContainerRow, LostTime, NodeSnapshot, NodeWaits, PodIdentity, TraceMode,
     ends_window,
@@ -26,7 +26,10 @@ pub struct SnapshotReader {
     waits: Arc<NodeWaits>,
     idle_ns: Option<u64>,
     steal_ns: Option<u64>,
-    containers: HashMap<Box<str>, Container>,
+    /// The live containers, in the order of the snapshot.
+    containers: Vec<Container>,
+    /// Places of their pods among those of a second, by the pod's labels.
+    pods: HashMap<Box<str>, usize>,
     /// The trace's poll up to which lost time was read.
     lost_until: Option<Instant>,
 }
@@ -48,7 +51,10 @@ struct Container {
     name: Arc<str>,
     pod: Arc<PodIdentity>,
     workload: Arc<WorkloadName>,
-    counters: Counters,
+    /// Place of its pod among those of a second.
+    pod_at: usize,
+    /// `None` before the first reading, which is the baseline.
+    counters: Option<Counters>,
     contention: Spread,
 }
 
@@ -98,7 +104,6 @@ impl SnapshotReader {
         let idle = gained(&mut self.idle_ns, snapshot.node.idle_ns);
         let steal = gained(&mut self.steal_ns, snapshot.node.steal_ns).unwrap_or_default();
         let seconds = seconds?;
-        let mut pods: Vec<PodSecond> = pods.into_values().collect();
         pods.iter_mut().for_each(|pod| pod.sleeps = sleeps(pod, seconds));
         let used: f64 = pods.iter().map(|pod| pod.used).sum();
         let cpus = snapshot.node.cpu_info.len() as f64;
@@ -109,53 +114,67 @@ impl SnapshotReader {
         Some(Second { seconds, stolen, trace, pods })
     }
 
-    /// The pods, by their labels.
+    /// The pods, each at its place.
     fn read_containers(
         &mut self,
         snapshot: &NodeSnapshot,
         is_traced: bool,
         length: f64,
         is_restricted: impl Fn(&str) -> bool,
-    ) -> HashMap<Box<str>, PodSecond> {
-        let mut known = HashMap::with_capacity(self.containers.len());
-        let mut pods: HashMap<Box<str>, PodSecond> = HashMap::new();
-        for row in snapshot.containers.iter().filter(|row| row.live) {
+    ) -> Vec<PodSecond> {
+        self.turn_to(snapshot);
+        let mut pods: Vec<PodSecond> = Vec::with_capacity(self.pods.len());
+        for (row, container) in live(snapshot).zip(&mut self.containers) {
+            if container.pod_at == pods.len() {
+                pods.push(PodSecond {
+                    pod: Arc::clone(&container.pod),
+                    workload: Arc::clone(&container.workload),
+                    best_effort: row.identity.best_effort,
+                    is_restricted: is_restricted(&row.identity.uid),
+                    request_cores: Some(0.0),
+                    limit_cores: Some(0.0),
+                    ..PodSecond::default()
+                });
+            }
+            let pod = &mut pods[container.pod_at];
             let now = Counters::of(row);
-            let (labels, before) = match self.containers.remove_entry(&row.identity.labels) {
-                Some((labels, before)) => (labels, Some(before)),
-                None => (row.identity.labels.clone(), None),
-            };
-            // The first reading of a container is the baseline of its counters.
-            let gained = before.as_ref().map(|before| now.since(&before.counters));
-            let mut container = Container::of(row, before, now);
-            let entry = pods.entry(container.pod.labels.clone());
-            let pod = entry.or_insert_with(|| PodSecond {
-                pod: Arc::clone(&container.pod),
-                workload: Arc::clone(&container.workload),
-                best_effort: row.identity.best_effort,
-                is_restricted: is_restricted(&row.identity.uid),
-                request_cores: Some(0.0),
-                limit_cores: Some(0.0),
-                ..PodSecond::default()
-            });
-            let gained = gained.unwrap_or_default();
+            let before = container.counters.replace(now);
+            let gained = before.map(|before| now.since(&before)).unwrap_or_default();
             pod.add(row, &container.name, gained);
             let waited = container.contention.spread(row, gained, length);
             pod.contention += if is_traced { 0.0 } else { waited };
-            known.insert(labels, container);
         }
-        self.containers = known;
         for row in snapshot.pods.iter().filter(|row| row.cpu_limit.cores().is_some()) {
-            if let Some(pod) = pods.get_mut(&row.identity.labels) {
-                pod.has_pod_quota = true;
+            if let Some(&at) = self.pods.get(&row.identity.labels) {
+                pods[at].has_pod_quota = true;
             }
         }
         pods
     }
 
-    fn read_lost(&mut self, waits: &NodeWaits, pods: &mut HashMap<Box<str>, PodSecond>) {
+    /// Brings the containers into the order of the snapshot. Mostly it is that of the one before, and
+    /// no name is compared.
+    fn turn_to(&mut self, snapshot: &NodeSnapshot) {
+        let known = self.containers.iter().map(|container| Arc::as_ptr(&container.identity));
+        if live(snapshot).map(|row| Arc::as_ptr(&row.identity)).eq(known) {
+            return;
+        }
+        let before = std::mem::take(&mut self.containers).into_iter();
+        let mut before: HashMap<Box<str>, Container> =
+            before.map(|container| (container.identity.labels.clone(), container)).collect();
+        self.pods.clear();
+        for row in live(snapshot) {
+            let mut container = Container::of(row, before.remove(&row.identity.labels));
+            let next = self.pods.len();
+            container.pod_at = *self.pods.entry(container.pod.labels.clone()).or_insert(next);
+            self.containers.push(container);
+        }
+    }
+
+    fn read_lost(&mut self, waits: &NodeWaits, pods: &mut [PodSecond]) {
         for row in waits.lost_since(self.lost_until) {
-            if let Some(pod) = pods.get_mut(&row.victim.labels) {
+            if let Some(&at) = self.pods.get(&row.victim.labels) {
+                let pod = &mut pods[at];
                 pod.wakeups += row.wakeups;
                 pod.late_wakeups += row.late_wakeups;
                 pod.add_lost(row);
@@ -163,6 +182,10 @@ impl SnapshotReader {
         }
         self.lost_until = waits.lost_until().or(self.lost_until);
     }
+}
+
+fn live(snapshot: &NodeSnapshot) -> impl Iterator<Item = &ContainerRow> {
+    snapshot.containers.iter().filter(|row| row.live)
 }
 
 /// Increase of a counter, seconds.
@@ -194,19 +217,18 @@ impl Counters {
 }
 
 impl Container {
-    fn of(row: &ContainerRow, before: Option<Self>, counters: Counters) -> Self {
+    fn of(row: &ContainerRow, before: Option<Self>) -> Self {
         match before {
-            Some(known) if Arc::ptr_eq(&known.identity, &row.identity) => {
-                Self { counters, ..known }
-            }
+            Some(known) if Arc::ptr_eq(&known.identity, &row.identity) => known,
             before => {
                 let identity = Arc::clone(&row.identity);
                 let (namespace, pod) = (identity.namespace.clone(), identity.pod.clone());
                 let pod = Arc::new(PodIdentity::new(namespace, pod));
                 let workload = Arc::new(workload(&identity, &pod));
-                let contention = before.map_or_else(Spread::default, |known| known.contention);
+                let (counters, contention) = before
+                    .map_or_else(Default::default, |known| (known.counters, known.contention));
                 let name = identity.container.as_str().into();
-                Self { identity, name, pod, workload, counters, contention }
+                Self { identity, name, pod, workload, pod_at: 0, counters, contention }
             }
         }
     }
