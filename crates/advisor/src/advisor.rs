@@ -152,9 +152,10 @@ impl Advisor {
         wanted.into_iter().filter_map(look).collect()
     }
 
-    /// Whether a busy container was never traced.
-    pub(crate) fn awaits_first_trace(&self) -> bool {
-        self.lock().live().any(|(_, history)| history.untraced_for() == Some(Duration::MAX))
+    /// Number of busy containers that were never traced.
+    pub(crate) fn never_traced(&self) -> usize {
+        let node = self.lock();
+        node.live().filter(|(_, history)| history.untraced_for() == Some(Duration::MAX)).count()
     }
 
     /// Adds a usage trace of a container.

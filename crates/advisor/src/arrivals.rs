@@ -23,9 +23,13 @@ const READ_EVERY: Duration = Duration::from_nanos(READ_EVERY_NS);
 /// Wait before the next look for busy containers.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Number of such waits between two rounds after every busy container has been read: 30 s, in which a
-/// container that was never read is waited for. 500 are read again every nine minutes.
+/// Number of such waits between two rounds after every busy container has been read: 30 s. 500 are
+/// read again every nine minutes.
 const PAUSES: usize = 15;
+
+/// The same for containers that were never read, unless they fill a round: 10 s. A round of one
+/// container wakes as often as a full one.
+const FIRST_PAUSES: usize = 5;
 
 /// Samples until the other end of `stopped` is dropped. Calls `round` after each round. May be
 /// called again after a panic.
@@ -60,10 +64,19 @@ fn sample_once(advisor: &Advisor, hierarchy: &Hierarchy, stopped: &Receiver<()>)
             advisor.learn(labels, trace);
         }
     }
-    (0..PAUSES).try_for_each(|_| match advisor.awaits_first_trace() {
-        true => Some(()),
-        false => wait(stopped, IDLE),
-    })
+    for pause in 0..PAUSES {
+        if is_next_due(advisor.never_traced(), pause) {
+            break;
+        }
+        wait(stopped, IDLE)?;
+    }
+    Some(())
+}
+
+/// Whether the next round begins before all pauses, after this number of them, with this number of
+/// busy containers that were never read.
+fn is_next_due(never_read: usize, pauses: usize) -> bool {
+    never_read >= SIDE_BY_SIDE || never_read > 0 && pauses >= FIRST_PAUSES
 }
 
 fn wait(stopped: &Receiver<()>, time: Duration) -> Option<()> {
@@ -100,5 +113,17 @@ impl ArrivalReader {
         };
         let at_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.readings.extend(used_ns.map(|used_ns| (at_ns, used_ns)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_that_were_never_read_wait_for_each_other_for_ten_seconds() {
+        let pauses = |never_read| (0..PAUSES).position(|pause| is_next_due(never_read, pause));
+        assert_eq!([0, 1, 31, 32].map(pauses), [None, Some(5), Some(5), Some(0)]);
+        assert_eq!(IDLE * FIRST_PAUSES as u32, Duration::from_secs(10));
     }
 }
