@@ -1,8 +1,6 @@
 //! The counters of all cgroups by one call, against each cgroup's `cpu.stat` and, on cgroup v1,
 //! `cpuacct.usage`.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
 use kernel_text::{CgroupVersion, CpuStat, parse_u64};
@@ -177,26 +175,14 @@ fn kernel_ten_thousand_cgroups_below_a_container_get_no_record() {
     let container = node.containers[1].clone();
     let levels = Some(container.path().components().count().try_into().unwrap());
     let before = (node.counters.collect(levels).unwrap(), node.counters.collect_usage(levels));
-    let nested = make_nested(&container, 10_000);
+    container.create_many(10_000);
     let after = (node.counters.collect(levels).unwrap(), node.counters.collect_usage(levels));
     // Other tests create cgroups at the same time.
     assert!(after.0 < before.0 + 1000, "{before:?}, {after:?}");
     assert!(after.1.unwrap_or(0) < before.1.unwrap_or(0) + 1000, "{before:?}, {after:?}");
+    let nested = cgroupfs::inode(&container.dir("cpu").join("0")).unwrap();
     assert_eq!(node.counters.get(nested), None);
     assert_eq!(fields(&collected(&mut node.counters, &container)), fields(&file(&container)));
     let all = node.counters.collect(None);
     assert!(matches!(all, Err(CollectError::TooMany)), "{all:?}");
-}
-
-/// Creates cgroups with the cpu controller, and cpuacct, below an empty cgroup. Returns the inode of
-/// one of them.
-fn make_nested(cgroup: &Cgroup, count: usize) -> u64 {
-    if !is_v1() {
-        cgroup.write("cpu", "cgroup.subtree_control", "+cpu");
-    }
-    let directories = BTreeSet::from(["cpu", "cpuacct"].map(|controller| cgroup.dir(controller)));
-    for directory in directories {
-        (0..count).for_each(|at| fs::create_dir(directory.join(at.to_string())).unwrap());
-    }
-    cgroupfs::inode(&cgroup.dir("cpu").join("0")).unwrap()
 }
