@@ -164,8 +164,8 @@ impl Node {
         let mut counters = GroupCounters::load(sys_root, &types, version).unwrap();
         let inodes: Vec<u64> = self.containers.iter().map(Cgroup::inode).collect();
         let bpf_call = bare_mcores(|| {
-            counters.collect().unwrap();
-            counters.collect_usage();
+            counters.collect(None).unwrap();
+            counters.collect_usage(None);
             inodes.iter().for_each(|inode| _ = black_box(counters.get(*inode)));
         });
         Bare { preads, bpf_call }

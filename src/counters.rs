@@ -8,16 +8,16 @@ use watchdog::errors::chain;
 struct Collected(GroupCounters);
 
 impl BulkCounters for Collected {
-    fn collect(&mut self) -> Result<usize, String> {
-        self.0.collect().map_err(|error| chain(&error))
+    fn collect(&mut self, levels: Option<u32>) -> Result<usize, String> {
+        self.0.collect(levels).map_err(|error| chain(&error))
     }
 
     fn get(&mut self, inode: u64) -> Option<CpuStat> {
         self.0.get(inode)
     }
 
-    fn collect_acct_usage(&mut self) -> Option<usize> {
-        self.0.collect_usage()
+    fn collect_acct_usage(&mut self, levels: Option<u32>) -> Option<usize> {
+        self.0.collect_usage(levels)
     }
 
     fn acct_usage_ns(&mut self, inode: u64) -> Option<u64> {

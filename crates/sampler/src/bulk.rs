@@ -21,20 +21,21 @@ const RELIABLE: u32 = 60;
 
 /// Source of the counters of all cgroups.
 pub trait BulkCounters: Send {
-    /// Collects the contents of `cpu.stat` of all cgroups, and returns their number. On cgroup v2, the
-    /// usage is that of the last read of an ancestor's `cpu.stat`.
+    /// Collects the contents of `cpu.stat` of all cgroups up to so many levels below the kernel's
+    /// root, or of all, and returns their number. On cgroup v2, the usage is that of the last read of
+    /// an ancestor's `cpu.stat`.
     ///
     /// # Errors
     /// The reason why there are none now.
-    fn collect(&mut self) -> Result<usize, String>;
+    fn collect(&mut self, levels: Option<u32>) -> Result<usize, String>;
 
     /// Content of `cpu.stat` of the cgroup with this inode at the last
     /// [`collect`](Self::collect).
     fn get(&mut self, inode: u64) -> Option<CpuStat>;
 
-    /// Cgroup v1: collects the contents of `cpuacct.usage` of all cgroups, and returns their number;
-    /// `None` if they are to be read from the files.
-    fn collect_acct_usage(&mut self) -> Option<usize>;
+    /// Cgroup v1: collects the contents of `cpuacct.usage` of the same cgroups, and returns their
+    /// number; `None` if they are to be read from the files.
+    fn collect_acct_usage(&mut self, levels: Option<u32>) -> Option<usize>;
 
     /// Content of `cpuacct.usage` of the cgroup with this inode in the hierarchy with cpuacct at the
     /// last [`collect_acct_usage`](Self::collect_acct_usage), nanoseconds.
@@ -120,15 +121,21 @@ impl Bulk {
         self.source.is_some()
     }
 
-    /// Collects what is worth it, if there is a source. `flush`: on cgroup v2, brings the usage of all
-    /// cgroups up to date; returns whether it could.
-    pub(crate) fn collect(&mut self, version: CgroupVersion, flush: impl FnOnce() -> bool) {
+    /// Collects what is worth it, if there is a source. `levels`: levels below the kernel's root that
+    /// are needed. `flush`: on cgroup v2, brings the usage of all cgroups up to date; returns whether
+    /// it could.
+    pub(crate) fn collect(
+        &mut self,
+        version: CgroupVersion,
+        levels: Option<u32>,
+        flush: impl FnOnce() -> bool,
+    ) {
         if !self.has_source() {
             return;
         }
         let Some(source) = &mut self.source else { return };
         if self.stats.is_worth_it() && (version == CgroupVersion::V1 || flush()) {
-            let collected = source.collect();
+            let collected = source.collect(levels);
             self.stats.note(collected.as_ref().ok().copied());
             let reason = collected.err().unwrap_or_default();
             if self.reason.as_ref() != Some(&reason) {
@@ -136,7 +143,7 @@ impl Bulk {
             }
         }
         if version == CgroupVersion::V1 && self.acct_usages.is_worth_it() {
-            self.acct_usages.note(source.collect_acct_usage());
+            self.acct_usages.note(source.collect_acct_usage(levels));
         }
     }
 

@@ -3,6 +3,7 @@
 //! This module opens and closes files, but reads no counter.
 
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,6 +36,10 @@ pub(crate) struct SampledTree {
     by_depth: Vec<CgroupId>,
     /// Whether a cgroup was added or removed since `by_depth` was built.
     stale_depths: bool,
+    /// Number of levels of all cgroups below the mounts, as of `by_depth`.
+    levels: u32,
+    /// Whether the mounts show the kernel's roots, not parts of its hierarchies.
+    shows_roots: bool,
     budget: DescriptorBudget,
     /// Files of a cgroup that runs that stay open.
     most: Keeping,
@@ -43,6 +48,8 @@ pub(crate) struct SampledTree {
 /// Maximum number of open files with the slow files of all containers, 8 MiB of kernel memory. Above
 /// it, the slow files are opened for each read.
 const WITH_SLOW: u64 = 1_800;
+/// Inode of the kernel's root cgroup.
+const ROOT_INODE: u64 = 1;
 
 impl SampledTree {
     /// # Errors
@@ -52,6 +59,9 @@ impl SampledTree {
         tree: &Arc<KubepodsTree>,
         budget: DescriptorBudget,
     ) -> io::Result<Self> {
+        let mut mounts = iter::once(&hierarchy.cpu).chain(&hierarchy.cpuacct);
+        let shows_roots =
+            mounts.all(|mount| cgroupfs::inode(mount).is_ok_and(|inode| inode == ROOT_INODE));
         Ok(Self {
             hierarchy,
             subscription: tree.subscribe(Interests::COUNTERS)?,
@@ -60,6 +70,8 @@ impl SampledTree {
             cgroups: Slots::default(),
             by_depth: Vec::new(),
             stale_depths: false,
+            levels: 0,
+            shows_roots,
             budget,
             most: Keeping { settings: false, ..Keeping::ALL },
         })
@@ -240,8 +252,16 @@ impl SampledTree {
             self.by_depth.clear();
             self.by_depth.extend(self.cgroups.iter().map(|(id, _)| id));
             self.by_depth.sort_by_key(|&id| depth_key(&self.cgroups[id].relative));
+            let paths = self.cgroups.iter().map(|(_, cgroup)| &cgroup.relative);
+            self.levels = paths.map(|path| levels_of(path)).max().unwrap_or(0);
         }
         self.by_depth.len()
+    }
+
+    /// Number of levels of all cgroups below the kernel's root, as of the last
+    /// [`SampledTree::sort_by_depth`]; `None` if the mounts show only a part of its hierarchies.
+    pub(crate) fn levels(&self) -> Option<u32> {
+        self.shows_roots.then_some(self.levels)
     }
 
     /// The cgroup at this index of the order in which ancestors come before descendants, as of the
@@ -293,5 +313,20 @@ impl AsFd for SampledTree {
     /// Descriptor that becomes readable when there are changes.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.subscription.as_fd()
+    }
+}
+
+/// Number of levels of a path below the mount.
+fn levels_of(path: &str) -> u32 {
+    path.split('/').filter(|name| !name.is_empty()).fold(0, |levels, _| levels + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_directory_of_a_path_is_a_level() {
+        assert_eq!(["", "kubepods", "kubepods/pod1/c"].map(levels_of), [0, 1, 3]);
     }
 }

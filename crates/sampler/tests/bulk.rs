@@ -33,7 +33,7 @@ struct Counters {
 struct Source(Arc<Mutex<Counters>>);
 
 impl BulkCounters for Source {
-    fn collect(&mut self) -> Result<usize, String> {
+    fn collect(&mut self, _: Option<u32>) -> Result<usize, String> {
         let mut counters = self.0.lock().unwrap();
         counters.collected += 1;
         let cgroups = counters.stats.len() + counters.others;
@@ -44,7 +44,7 @@ impl BulkCounters for Source {
         self.0.lock().unwrap().stats.get(&inode).copied()
     }
 
-    fn collect_acct_usage(&mut self) -> Option<usize> {
+    fn collect_acct_usage(&mut self, _: Option<u32>) -> Option<usize> {
         let usages = self.0.lock().unwrap().usages.len();
         (usages > 0).then_some(usages)
     }

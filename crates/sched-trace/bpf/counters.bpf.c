@@ -4,7 +4,8 @@
  *
  * User space runs the program (BPF_PROG_TEST_RUN); it is never attached. It follows the scheduler's list of task groups
  * once around and writes one record for each group of a cgroup. The list also contains autogroups and its own head,
- * which have no subsystem, and removed groups until the kernel releases them, which are not online.
+ * which have no subsystem, and removed groups until the kernel releases them, which are not online. Groups more levels
+ * below the root than the caller asks for get no record: a container may create thousands.
  *
  * On cgroup v1 a second program reads what cpuacct.usage prints: it follows the cgroups of that hierarchy, which may be
  * others than those of the cpu controller.
@@ -52,6 +53,7 @@ struct prev_cputime {
 
 struct cgroup___counters {
 	struct kernfs_node *kn;
+	int level; /* of the root: 0 */
 	struct cgroup_base_stat bstat;
 	struct prev_cputime prev_cputime;
 };
@@ -135,6 +137,7 @@ struct {
 struct walk {
 	struct task_group___counters *group, *root;
 	void *subsystem;
+	u64 levels;
 	u32 written, is_complete;
 };
 
@@ -176,12 +179,13 @@ static long step(u32 __attribute__((unused)) index, struct walk *walk)
 	struct cgroup___counters *cgroup = NULL;
 	struct list_head *next = NULL;
 	void *subsystem = NULL;
-	u32 flags = 0;
+	u32 flags = 0, level = 0;
 
 	peek(subsystem, group->css.ss);
 	peek(flags, group->css.flags);
 	peek(cgroup, group->css.cgroup);
-	if (subsystem == walk->subsystem && flags & CSS_ONLINE && cgroup) {
+	peek(level, cgroup->level);
+	if (subsystem == walk->subsystem && flags & CSS_ONLINE && cgroup && level <= walk->levels) {
 		struct group *to = bpf_map_lookup_elem(&groups, &walk->written);
 
 		if (!to)
@@ -213,11 +217,11 @@ static ALWAYS_INLINE struct task_group___counters *root_group(void)
 	return NULL;
 }
 
-/* Returns the number of records; 0 if there is no room for all. */
+/* `context`: the number of levels below the root. Returns the number of records; 0 if there is no room for all. */
 SEC("raw_tp/counters")
-int collect(u64 __attribute__((unused)) *context)
+int collect(u64 *context)
 {
-	struct walk walk = {};
+	struct walk walk = { .levels = context[0] };
 
 	walk.root = root_group();
 	if (!walk.root)
@@ -293,6 +297,7 @@ static ALWAYS_INLINE struct offsets *cpu_offsets(void)
 struct tree_walk {
 	struct cgroup_subsys_state___tree *at, *root;
 	struct offsets *offsets;
+	u64 levels;
 	u32 is_complete, is_left; /* left: what is below `at` has been visited */
 };
 
@@ -324,7 +329,7 @@ static long visit(u32 __attribute__((unused)) index, struct tree_walk *walk)
 
 	if (!walk->is_left) {
 		struct cgroup *cgroup = NULL;
-		u32 flags = 0;
+		u32 flags = 0, level = 0;
 
 		peek(flags, at->flags);
 		peek(cgroup, at->cgroup);
@@ -337,13 +342,14 @@ static long visit(u32 __attribute__((unused)) index, struct tree_walk *walk)
 				return 1;
 			peek(node, cgroup->kn);
 			peek(to->cgroup, node->id);
+			peek(level, ((struct cgroup___counters *)cgroup)->level);
 			to->usage_ns = usage_of(at, walk->offsets);
 			written = record + 1;
 		}
 		peek(next, at->children.next);
 		if (!next)
 			return 1;
-		if ((void *)next != (void *)at + field_offset(at->children)) {
+		if (level < walk->levels && (void *)next != (void *)at + field_offset(at->children)) {
 			walk->at = (void *)next - field_offset(at->sibling);
 			return 0;
 		}
@@ -393,11 +399,11 @@ static ALWAYS_INLINE struct cgroup_subsys_state___tree *acct_root(void)
 	return NULL;
 }
 
-/* Returns the number of records; 0 if there is no room for all, or no cpuacct. */
+/* As `collect`; 0 also if there is no cpuacct. */
 SEC("raw_tp/usage")
-int collect_usage(u64 __attribute__((unused)) *context)
+int collect_usage(u64 *context)
 {
-	struct tree_walk walk = {};
+	struct tree_walk walk = { .levels = context[0] };
 
 	walk.root = acct_root();
 	walk.offsets = cpu_offsets();

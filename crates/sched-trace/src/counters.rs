@@ -32,7 +32,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/counters.bpf.o");
 const NAME: &str = "collect";
 const TABLE: &str = "groups";
 
-/// Maximum number of cgroups with the cpu controller on the node; 640 KiB of kernel memory.
+/// Maximum number of cgroups that are collected; 640 KiB of kernel memory.
 const GROUPS: u32 = 8192;
 /// Number of records that are mapped in one step, 40 KiB: the agent's own memory has the pages of
 /// those that the node needs.
@@ -66,7 +66,7 @@ pub enum CollectError {
     #[error("the kernel did not run the program")]
     Run(#[source] ProgramError),
     /// The table is full.
-    #[error("the node has more than {GROUPS} cgroups")]
+    #[error("the node has more than {GROUPS} cgroups down to the level of its containers")]
     TooMany,
     /// There is no memory for more records.
     #[error("cannot map the table")]
@@ -115,14 +115,15 @@ impl GroupCounters {
         Ok(Self { ebpf, groups, version, written: 0, known: HashMap::new(), usages })
     }
 
-    /// Reads the counters of all cgroups, and returns their number. On cgroup v2 the usage is that
-    /// of the last read of an ancestor's `cpu.stat`, which must come first.
+    /// Reads the counters of all cgroups up to so many levels below the kernel's root, and returns
+    /// their number; `None`: of all. On cgroup v2 the usage is that of the last read of an ancestor's
+    /// `cpu.stat`, which must come first.
     ///
     /// # Errors
     /// The program did not run, or the node has too many cgroups; there are no counters then.
-    pub fn collect(&mut self) -> Result<usize, CollectError> {
+    pub fn collect(&mut self, levels: Option<u32>) -> Result<usize, CollectError> {
         self.written = 0;
-        let written = run(&self.ebpf, NAME)?;
+        let written = run(&self.ebpf, NAME, levels)?;
         if written > self.groups.len() {
             self.groups = map(&self.ebpf, TABLE, written).map_err(CollectError::Map)?;
         }
@@ -131,10 +132,10 @@ impl GroupCounters {
         Ok(written)
     }
 
-    /// Cgroup v1: reads the usage of all cgroups with cpuacct, and returns their number. `None` if
-    /// this kernel has no cheaper way than their files.
-    pub fn collect_usage(&mut self) -> Option<usize> {
-        self.usages.as_mut()?.collect(&self.ebpf).ok()
+    /// Cgroup v1: reads the usage of all cgroups with cpuacct up to so many levels below the kernel's
+    /// root, and returns their number. `None` if this kernel has no cheaper way than their files.
+    pub fn collect_usage(&mut self, levels: Option<u32>) -> Option<usize> {
+        self.usages.as_mut()?.collect(&self.ebpf, levels).ok()
     }
 
     /// Cgroup v1: usage of the cgroup with this inode in the hierarchy with cpuacct at the last
@@ -219,12 +220,14 @@ fn load(ebpf: &mut Ebpf, name: &str) -> Result<(), ProgramError> {
 }
 
 /// Runs a loaded program, and returns the number of records that it wrote.
-fn run(ebpf: &Ebpf, name: &str) -> Result<usize, CollectError> {
+fn run(ebpf: &Ebpf, name: &str, levels: Option<u32>) -> Result<usize, CollectError> {
     let program: &RawTracePoint = ebpf
         .program(name)
         .and_then(|program| program.try_into().ok())
         .expect("the program was loaded");
-    let run = program.test_run(RawTracePointRunOptions::new()).map_err(CollectError::Run)?;
+    let mut options = RawTracePointRunOptions::new();
+    options.args[0] = levels.map_or(u64::MAX, u64::from);
+    let run = program.test_run(options).map_err(CollectError::Run)?;
     match run.return_value as usize {
         0 => Err(CollectError::TooMany),
         written => Ok(written),

@@ -1,6 +1,6 @@
 //! One cgroup of the running kernel, on either v1 or v2.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -120,6 +120,25 @@ impl Cgroup {
     /// Creates a child cgroup like a slow runtime: in one hierarchy after the other.
     pub fn slow_child(&self, name: &str, pause: Duration) -> Self {
         or_panic(Self::create_with_pauses(self.path.join(name), pause))
+    }
+
+    /// Creates this number of empty cgroups below it, named by numbers from 0, with the controllers
+    /// cpu and cpuacct only. On v2 it must not have processes.
+    ///
+    /// # Panics
+    /// The kernel rejects one of them.
+    pub fn create_many(&self, count: usize) {
+        if is_v2() {
+            self.write("cpu", "cgroup.subtree_control", "+cpu");
+        }
+        let directories: BTreeSet<_> =
+            ["cpu", "cpuacct"].map(|controller| self.dir(controller)).into();
+        for directory in directories {
+            for at in 0..count {
+                let child = directory.join(at.to_string());
+                or_panic(fs::create_dir(&child).with_context(|| child.display().to_string()));
+            }
+        }
     }
 
     /// An existing child cgroup.

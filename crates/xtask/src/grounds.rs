@@ -100,6 +100,7 @@ pub const KERNEL_TESTS: &[KernelTests] = &[
     tests("kernel::starvation::", ONLY_HOST, "the agent's own time and memory"),
     tests("kernel::throttling::", EVERYWHERE, "each kernel throttles in its own way"),
     tests("kernel::waits::", EVERYWHERE, "each kernel throttles and switches in its own way"),
+    tests("kernel::waits::ten_thousand_", ONLY_HOST, "the size of a table; slow to make on a node"),
     tests("kernel::waits::trace_obstacles_", ONLY_61, "attaches nothing"),
     tests("kernel::waits::without_", ONLY_61, "attaches nothing"),
     tests("kernel::yielding::", HOST_AND_61, "v1 has other files"),

@@ -131,6 +131,18 @@ fn the_program_of_the_counters_runs_with_and_without_the_trace() {
     assert_eq!(feature(&page, COUNTERS), (0.0, "off: --bpf-counters=off".to_owned()));
 }
 
+/// As a container may create them (KEP-5474): more than the program's table has records.
+#[test]
+fn ten_thousand_cgroups_below_a_container_keep_the_program_in_use() {
+    let tree = RealTree::new();
+    tree.pod(Qos::Burstable, RIVAL_UID).child(RIVAL_ID).create_many(10_000);
+    let container = tree.pod(Qos::Burstable, UID).child(ID);
+    let _spinner = spin(&container);
+    let agent = Agent::on(&tree, &["--sched-trace=off", "--bpf-counters=on"]);
+    eventually("the program", || !agent.metrics().with(&[("feature", COUNTERS)]).is_empty());
+    assert_eq!(feature(&agent.after_ticks(2), COUNTERS), (1.0, String::new()));
+}
+
 /// A process of one thread that runs without a pause.
 fn spin(cgroup: &Cgroup) -> Running {
     let mut shell = cgroup.command("sh");

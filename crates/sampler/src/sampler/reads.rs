@@ -106,7 +106,7 @@ impl Sampler {
                 root.files.read(FileId::CpuStat, dir, buffers).is_ok()
             })
         };
-        self.reader.bulk.collect(tree.hierarchy.version, flush);
+        self.reader.bulk.collect(tree.hierarchy.version, tree.levels(), flush);
     }
 
     /// Reads the cgroups that are read between ticks, too: the new ones.

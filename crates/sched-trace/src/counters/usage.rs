@@ -52,10 +52,15 @@ impl Usages {
         Ok(Self { records: map(ebpf, TABLE, MAPPED)?, written: 0, known: HashMap::new() })
     }
 
-    /// Reads the usage of all cgroups, and returns their number.
-    pub(super) fn collect(&mut self, ebpf: &Ebpf) -> Result<usize, CollectError> {
+    /// Reads the usage of all cgroups up to so many levels below the kernel's root, and returns their
+    /// number.
+    pub(super) fn collect(
+        &mut self,
+        ebpf: &Ebpf,
+        levels: Option<u32>,
+    ) -> Result<usize, CollectError> {
         self.written = 0;
-        let written = run(ebpf, NAME)?;
+        let written = run(ebpf, NAME, levels)?;
         if written > self.records.len() {
             self.records = map(ebpf, TABLE, written).map_err(CollectError::Map)?;
         }

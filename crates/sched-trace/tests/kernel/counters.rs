@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use kernel_text::{CgroupVersion, CpuStat, parse_u64};
-use sched_trace::{GroupCounters, KernelTypes};
+use sched_trace::{CollectError, GroupCounters, KernelTypes};
 use testkit::{Cgroup, OwnedCgroup, READY, Running, load, try_hierarchy};
 
 const CONTAINERS: usize = 6;
@@ -47,8 +47,8 @@ impl Node {
         // flush.
         let before: Vec<_> = self.containers.iter().map(file).collect();
         let _ = file(&self.top.existing_child("pods"));
-        self.counters.collect().unwrap();
-        assert_eq!(self.counters.collect_usage().is_some(), is_v1());
+        self.counters.collect(None).unwrap();
+        assert_eq!(self.counters.collect_usage(None).is_some(), is_v1());
         let collected: Vec<_> =
             self.containers.iter().map(|cgroup| collected(&mut self.counters, cgroup)).collect();
         let after = self.containers.iter().map(file);
@@ -160,10 +160,29 @@ fn kernel_counters_equal_the_files_once_nothing_runs() {
 #[test]
 fn kernel_a_new_cgroup_has_counters_from_the_next_collection_on() {
     let mut node = Node::new("new");
-    node.counters.collect().unwrap();
+    node.counters.collect(None).unwrap();
     let new = node.top.child("new");
     assert_eq!(node.counters.get(new.inode()), None, "it was not collected");
-    node.counters.collect().unwrap();
-    node.counters.collect_usage();
+    node.counters.collect(None).unwrap();
+    node.counters.collect_usage(None);
     assert_eq!(fields(&collected(&mut node.counters, &new)), fields(&file(&new)));
+}
+
+/// As below a container that may create cgroups (KEP-5474): more than the table has records.
+#[test]
+fn kernel_ten_thousand_cgroups_below_a_container_get_no_record() {
+    let mut node = Node::new("nested");
+    let container = node.containers[1].clone();
+    let levels = Some(container.path().components().count().try_into().unwrap());
+    let before = (node.counters.collect(levels).unwrap(), node.counters.collect_usage(levels));
+    container.create_many(10_000);
+    let after = (node.counters.collect(levels).unwrap(), node.counters.collect_usage(levels));
+    // Other tests create cgroups at the same time.
+    assert!(after.0 < before.0 + 1000, "{before:?}, {after:?}");
+    assert!(after.1.unwrap_or(0) < before.1.unwrap_or(0) + 1000, "{before:?}, {after:?}");
+    let nested = cgroupfs::inode(&container.dir("cpu").join("0")).unwrap();
+    assert_eq!(node.counters.get(nested), None);
+    assert_eq!(fields(&collected(&mut node.counters, &container)), fields(&file(&container)));
+    let all = node.counters.collect(None);
+    assert!(matches!(all, Err(CollectError::TooMany)), "{all:?}");
 }

@@ -20,6 +20,9 @@ pub(super) const PROMETHEUS: &str = "http://127.0.0.1:9090";
 const EXPORTER: &str = "127.0.0.1:9100";
 const FIRST_AGENT_PORT: usize = 9753;
 
+/// A value for each of [`NODES`], in their order; `None` where there is none.
+pub(super) type Values = [Option<f64>; NODES.len()];
+
 /// Agents and Prometheus; killed on drop.
 pub(super) struct Measures {
     processes: Vec<Child>,
@@ -65,8 +68,8 @@ impl Measures {
         Ok(())
     }
 
-    /// Value of a query for each node now, in the order of the nodes.
-    pub(super) fn ask(&self, query: &str) -> Result<[Option<f64>; NODES.len()], ClusterError> {
+    /// Values of a query now.
+    pub(super) fn ask(&self, query: &str) -> Result<Values, ClusterError> {
         let mut promtool = Command::new("promtool");
         promtool.args(["query", "instant", "--format=json", PROMETHEUS, query]);
         let output = process::output_of(&mut promtool)?;

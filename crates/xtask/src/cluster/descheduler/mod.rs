@@ -4,11 +4,13 @@
 //! API server, controller manager, scheduler, Prometheus and descheduler are real. The three nodes
 //! are subtrees of this machine's cgroups: one with pods that only their own limits throttle, one
 //! with two pods that need more than its CPU together, and one without load. An evicted pod ends,
-//! and the scheduler chooses a node for its successor.
+//! and the scheduler chooses a node for its successor. What was measured before each run of the
+//! descheduler, and its log, are in `target/descheduler` afterwards.
 
 mod measures;
 mod nodes;
 
+use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -19,7 +21,7 @@ use super::network::HOST_ADDRESS;
 use super::session::{Cluster, wait_until};
 use super::{ClusterError, Release, binaries, ensure, pods, write};
 use crate::{process, workspace};
-use measures::{Measures, PROMETHEUS};
+use measures::{Measures, PROMETHEUS, Values};
 use nodes::{Cgroups, Kubelet, NODES};
 
 const API_SERVER: &str = "https://10.100.0.1";
@@ -70,10 +72,12 @@ const CONTENTION: Query = Query {
 /// Two pods with a limit of 3 ms per 100 ms each, which always want more.
 const LIMITED: &str = r#"{name: main, image: none, command: [sh, -c, "while :; do :; done"],
           resources: {requests: {cpu: 30m}, limits: {cpu: 30m}}}"#;
-/// Two pods that need 60 ms of CPU time between pauses of 40 ms: too much for one CPU.
+/// Two pods that need 60 ms of CPU time between pauses of 40 ms: too much for one CPU. Their weight is
+/// that of the pods with a limit. With ten times the weight, each 3 ms of such a pod next to them take
+/// up to 33 ms: contention, but not what is shown here.
 const BUSY: &str = r#"{name: main, image: none, command: [perl, "-MTime::HiRes=clock,sleep", -e,
           "while (1) { $end = clock + 0.06; 1 while clock < $end; sleep 0.04 }"],
-          resources: {requests: {cpu: 300m}}}"#;
+          resources: {requests: {cpu: 30m}}}"#;
 /// What every node has: the agent's pod, for example.
 const DAEMON: &str = r"{name: main, image: none, command: [sleep, infinity],
           resources: {requests: {cpu: 10m}}}";
@@ -163,10 +167,14 @@ impl<'a> Experiment<'a> {
         let mut outcome = Outcome { evicted: Vec::new(), is_calm: false };
         for run in 1..=ROUNDS {
             thread::sleep(query.window + MARGIN);
-            let values = self.measures.ask(query.text)?;
-            outcome.is_calm = values.iter().flatten().all(|&value| value <= THRESHOLD);
-            let cells = self.cells(query)?;
-            let evicted = self.deschedule(query)?;
+            let observed = self.observe(query)?;
+            let mut values = observed.query.iter().flatten();
+            outcome.is_calm = values.all(|&value| value <= THRESHOLD);
+            let cells = observed.cells();
+            let (evicted, log) = self.deschedule(query)?;
+            let raw = format!("{}: {}\n{observed}\n{log}", query.name, query.text);
+            let name = format!("descheduler/{}-{run}.txt", query.name.to_lowercase());
+            write(&workspace::target_dir().join(name), raw)?;
             let names: Vec<_> = evicted
                 .iter()
                 .map(|(pod, node)| format!("{} from {node}", workload_of(pod)))
@@ -211,8 +219,8 @@ impl<'a> Experiment<'a> {
         settled.map(drop)
     }
 
-    /// Runs the descheduler once, as in a pod. Returns the pods that it evicted.
-    fn deschedule(&self, query: &Query) -> Result<Vec<(String, String)>, ClusterError> {
+    /// Runs the descheduler once, as in a pod. Returns the pods that it evicted, and its log.
+    fn deschedule(&self, query: &Query) -> Result<(Vec<(String, String)>, String), ClusterError> {
         let before = self.kubelet.deleted().len();
         let policy = self.cluster.work().join("policy.yaml");
         write(&policy, policy_with(query)?)?;
@@ -229,31 +237,71 @@ impl<'a> Experiment<'a> {
         let error = log.lines().find(|line| line.contains("finished with error"));
         ensure(error.is_none(), || error.unwrap_or_default().to_owned())?;
         self.await_pods(NODES.len() + 4)?;
-        Ok(self.kubelet.deleted().split_off(before))
+        Ok((self.kubelet.deleted().split_off(before), log))
     }
 
-    /// Cells of a row: what each node has.
-    fn cells(&self, query: &Query) -> Result<String, ClusterError> {
+    fn observe(&self, query: &Query) -> Result<Observed, ClusterError> {
         let window = query.window.as_secs();
         let psi = format!("rate(node_pressure_cpu_waiting_seconds_total[{window}s])");
         let contention = format!(
             "label_replace(rate(cpuwarden_node_contention_seconds_total{{bound=\"lower\"}}[{window}s]), \
              \"instance\", \"$1\", \"node\", \"(.+)\")"
         );
-        let (psi, contention) = (self.measures.ask(&psi)?, self.measures.ask(&contention)?);
         let pods = self.cluster.get(&["pods"])?;
-        let cells = (0..).zip(NODES).map(|(at, node)| {
+        let pods = NODES.map(|node| {
             let here = pods::items(&pods).filter(|pod| pod["spec"]["nodeName"] == node.name);
-            let names = here.filter_map(|pod| pod["metadata"]["name"].as_str()).map(workload_of);
-            let mut names: Vec<_> = names.filter(|&name| name != "daemon").collect();
+            let names = here.filter_map(|pod| pod["metadata"]["name"].as_str());
+            let mut names: Vec<_> = names.filter(|name| workload_of(name) != "daemon").collect();
             names.sort_unstable();
-            let percent = |values: &[Option<f64>]| {
+            names.into_iter().map(str::to_owned).collect()
+        });
+        Ok(Observed {
+            query: self.measures.ask(query.text)?,
+            psi: self.measures.ask(&psi)?,
+            contention: self.measures.ask(&contention)?,
+            pods,
+        })
+    }
+}
+
+/// What the nodes have before a run of the descheduler.
+struct Observed {
+    /// Values of the policy's query.
+    query: Values,
+    psi: Values,
+    contention: Values,
+    /// Names of the pods, without the daemons.
+    pods: [Vec<String>; NODES.len()],
+}
+
+impl Observed {
+    /// Cells of a row: PSI, contention and workloads of each node.
+    fn cells(&self) -> String {
+        let cells = (0..NODES.len()).map(|at| {
+            let percent = |values: &Values| {
                 values[at].map_or("no value".to_owned(), |value| format!("{:.0} %", value * 100.0))
             };
+            let names: Vec<_> = self.pods[at].iter().map(|pod| workload_of(pod)).collect();
             let names = if names.is_empty() { "none".into() } else { names.join(" + ") };
-            format!("{}, {}, {names}", percent(&psi), percent(&contention))
+            format!("{}, {}, {names}", percent(&self.psi), percent(&self.contention))
         });
-        Ok(cells.collect::<Vec<_>>().join(" | "))
+        cells.collect::<Vec<_>>().join(" | ")
+    }
+}
+
+impl fmt::Display for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (0..).zip(NODES).try_for_each(|(at, node)| {
+            let value =
+                |values: &Values| values[at].map_or("none".into(), |value| value.to_string());
+            let [query, psi, contention] = [&self.query, &self.psi, &self.contention].map(value);
+            let pods = self.pods[at].join(" ");
+            writeln!(
+                f,
+                "{}: query {query}, PSI {psi}, contention {contention}, pods {pods}",
+                node.name
+            )
+        })
     }
 }
 
