@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use super::{ListenAddress, Options, RecordDir, camel_case};
 
 const SCHEMA: &str = include_str!("../../deploy/chart/cpuwarden/values.schema.json");
+/// The templates that check what a schema cannot.
+const HELPERS: &str = include_str!("../../deploy/chart/cpuwarden/templates/_helpers.tpl");
 
 /// Options that the chart sets from other values, so `config` has none of them.
 const OF_THE_CHART: [&str; 16] = [
@@ -53,6 +55,18 @@ fn bounds(arg: &Arg) -> [Option<f64>; 3] {
     bounds
 }
 
+/// Asserts that the template has the range of durations that the help names.
+fn assert_range(arg: &Arg, key: &str) {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let Some((_, range)) = help.split_once("[range: ") else { return };
+    let (range, _) = range.split_once(']').unwrap();
+    let (from, to) = range.split_once(" to ").unwrap_or_else(|| {
+        ("0s", range.strip_prefix("at most ").unwrap_or_else(|| panic!("{key}: {range}")))
+    });
+    let list = format!("(list {key:?} {from:?} {to:?})");
+    assert!(HELPERS.contains(&list), "{list} is not in _helpers.tpl");
+}
+
 fn assert_matches(arg: &Arg, key: &str, schema: &Value) {
     let wrong = |expected: &str| panic!("config.{key}: expected {expected}, found {schema}");
     let values: Vec<String> =
@@ -67,6 +81,11 @@ fn assert_matches(arg: &Arg, key: &str, schema: &Value) {
         names.extend(values.contains(&"off".to_owned()).then_some(json!(false)));
         names.extend(values.contains(&"on".to_owned()).then_some(json!(true)));
         assert_eq!(schema, &json!({ "enum": names }), "config.{key}");
+        if names.contains(&json!(false)) {
+            let (keys, _) = HELPERS.split_once("kindIs \"bool\"").unwrap();
+            let becomes_text = keys.contains(&format!("{key:?}"));
+            assert!(becomes_text, "config.{key}: off reaches the agent as a boolean");
+        }
         return;
     }
     let parser = arg.get_value_parser().type_id();
@@ -84,6 +103,7 @@ fn assert_matches(arg: &Arg, key: &str, schema: &Value) {
         assert_eq!([least, above, most], bounds(arg), "config.{key}: {schema}");
     } else if is(TypeId::of::<HumanDuration>()) {
         assert_eq!(schema, &json!({"$ref": "#/definitions/span"}), "config.{key}");
+        assert_range(arg, key);
     } else if is(TypeId::of::<ByteSize>()) {
         assert_eq!(schema, &json!({"$ref": "#/definitions/size"}), "config.{key}");
     } else {

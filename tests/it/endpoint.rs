@@ -8,8 +8,9 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use api::Frame;
 use kubelet_stub::apiserver::ApiServerStub;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -17,6 +18,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tempfile::TempDir;
+use timeline::recording::{self, Origin};
 
 use crate::support::{Agent, Kubelet, binary, eventually, http, pod_list, poll, running_pod};
 
@@ -278,8 +280,10 @@ fn in_network_of(agent: &Agent, address: SocketAddr, path: &str) -> (u16, String
 
 #[test]
 fn the_findings_of_the_doctor_are_only_for_clients_on_the_node() {
-    // A network of its own: loopback, and an address of other nodes' clients.
-    let enter = r#"ip link set lo up && ip address add 192.0.2.1/32 dev lo && exec "$@""#;
+    // A network of its own: loopback, and an address of other nodes' clients. [::] accepts IPv4 also
+    // where the system's default says otherwise.
+    let enter = r#"ip link set lo up && ip address add 192.0.2.1/32 dev lo &&
+        echo 1 > /proc/sys/net/ipv6/bindv6only && exec "$@""#;
     for listen in ["0.0.0.0:0", "[::]:0"] {
         let mut command = Command::new("unshare");
         command.args(["--net", "sh", "-c", enter, "sh"]).arg(binary());
@@ -295,6 +299,52 @@ fn the_findings_of_the_doctor_are_only_for_clients_on_the_node() {
         let (status, body) = get([127, 0, 0, 1], "/api/v1/doctor");
         assert!(status == 200 && body.contains("findings"), "{listen}: {status} {body}");
     }
+}
+
+/// A recording of an hour ago, read over an address of other nodes' clients and over loopback.
+#[test]
+fn times_before_the_last_ten_minutes_are_only_for_clients_on_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let then = now - 3_600_000;
+    let frame =
+        |second: u64| Frame { at_ms: then + 1000 * second, seconds: 1.0, ..Frame::default() };
+    let file = recording::encode(&[1, 2, 3].map(frame), &Origin::default()).unwrap();
+    fs::write(dir.path().join("0000000001.cpuwarden"), file).unwrap();
+    let mut command = Command::new("unshare");
+    let enter = r#"ip link set lo up && ip address add 192.0.2.1/32 dev lo && exec "$@""#;
+    command.args(["--net", "sh", "-c", enter, "sh"]).arg(binary());
+    let record = format!("--record={},1MiB", dir.path().display());
+    let flags = ["--pod-source=none", "--sched-trace=off", &record];
+    let agent = Agent::start_command(command, "0.0.0.0:0".parse().unwrap(), &flags);
+    let get = |address: [u8; 4], path: &str| {
+        let address = SocketAddr::from((address, agent.address().port()));
+        in_network_of(&agent, address, path)
+    };
+    let (other, local) = ([192, 0, 2, 1], [127, 0, 0, 1]);
+    eventually("a second in memory", || get(other, "/api/v1/frame").0 == 200);
+    let path = format!("/api/v1/frame?until={}", then + 2000);
+    let (status, body) = get(other, &path);
+    assert!(status == 403 && body.contains("--metrics-auth"), "{status} {body}");
+    let (status, body) = get(local, &path);
+    let frame: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &frame["atMs"]), (200, &(then + 2000).into()), "{body}");
+    // A snapshot says why not, and what would help.
+    let second = (then + 3999) / 1000 % 86_400;
+    let until = format!("--until={:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
+    let snapshot = |address: &str| {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", agent.pid())).arg(binary());
+        let address = format!("--address={address}:{}", agent.address().port());
+        let output = dir.path().join("part");
+        command.args(["snapshot", "--last=10s", &until, &address, "--output"]).arg(output);
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (is_saved, errors) = snapshot("192.0.2.1");
+    assert!(!is_saved && errors.contains("such as a forwarded port"), "{errors}");
+    let (is_saved, errors) = snapshot("127.0.0.1");
+    assert!(is_saved, "{errors}");
 }
 
 #[test]

@@ -205,6 +205,21 @@ fn a_sandbox_that_uses_cpu_counts_for_its_pod() {
     assert!(found.1 == "good" && found.2.contains("(runtime class gvisor)"), "{findings:?}");
 }
 
+/// A virtual machine whose threads are in the cgroup of the pod itself: the doctor does not claim
+/// that its CPU is measured.
+#[test]
+fn a_sandbox_without_a_cgroup_of_its_own_is_said_to_be_unseen() {
+    let mut machine = pod();
+    machine["spec"]["runtimeClassName"] = json!("kata-clh");
+    let node = PlainNode::new(&[machine]);
+    node.cgroup(&format!("kubepods/burstable/pod{UID}"), 5);
+    let findings = node.doctor();
+    let found = findings.iter().find(|(check, ..)| check == "sandboxes").unwrap();
+    let expected = "1 pod runs in a sandbox (runtime class kata-clh): no cgroup is below that of the pod, so its CPU \
+                    is not measured";
+    assert_eq!((found.1.as_str(), found.2.as_str()), ("good", expected), "{findings:?}");
+}
+
 #[test]
 fn a_running_container_without_a_cgroup_is_reported_everywhere() {
     let mut machine = running_pod(&UID.replace('1', "2"), "shop", "machine", &id('c'));

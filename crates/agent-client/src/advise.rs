@@ -3,7 +3,7 @@
 use api::{AdviceReport, ContainerReport, FindingKind, Severity};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use console::{Failure, output};
+use console::{Failure, nearest, output};
 
 use crate::args::AgentArgs;
 use crate::client::{AgentClient, block_on};
@@ -32,6 +32,9 @@ pub struct AdviseArgs {
     pub agent: AgentArgs,
 }
 
+/// The table if a filter leaves no finding.
+pub const NO_SUCH_FINDINGS: &str = "no such findings\n";
+
 /// Findings to show.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FindingFilter {
@@ -52,10 +55,11 @@ fn kind(text: &str) -> Result<FindingKind, String> {
 }
 
 impl FindingFilter {
-    /// Removes the other findings, and then the containers without any.
-    pub fn apply(&self, report: &mut AdviceReport) {
-        if self.kind.is_empty() && !self.warnings {
-            return;
+    /// Removes the other findings, and then the containers without any. Returns whether containers
+    /// were there and none is left.
+    pub fn apply(&self, report: &mut AdviceReport) -> bool {
+        if self.kind.is_empty() && !self.warnings || report.containers.is_empty() {
+            return false;
         }
         for row in &mut report.containers {
             row.findings.retain(|finding| {
@@ -64,6 +68,7 @@ impl FindingFilter {
             });
         }
         report.containers.retain(|row| !row.findings.is_empty());
+        report.containers.is_empty()
     }
 }
 
@@ -76,8 +81,11 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let client = AgentClient::new(&args.agent)?;
     let mut report: AdviceReport = block_on(client.get("/api/v1/advice"))?;
     select(args, &mut report.containers)?;
-    args.findings.apply(&mut report);
-    output::show(&render(&report, args.output)?);
+    let is_none_left = args.findings.apply(&mut report);
+    output::show(&match args.output {
+        AdviceFormat::Table if is_none_left => NO_SUCH_FINDINGS.to_owned(),
+        output => render(&report, output)?,
+    });
     Ok(())
 }
 
@@ -95,6 +103,7 @@ fn select(args: &AdviseArgs, rows: &mut Vec<ContainerReport>) -> Result<(), Fail
             None => *wanted == workload.name,
         }
     };
+    let meant = meant(args, rows);
     rows.retain(|row| {
         is_wanted(&args.namespace, &row.namespace)
             && is_wanted(&args.pod, &row.pod)
@@ -107,11 +116,27 @@ fn select(args: &AdviseArgs, rows: &mut Vec<ContainerReport>) -> Result<(), Fail
         .collect();
     if rows.is_empty() && !named.is_empty() {
         let named = named.join(", ");
-        let error =
-            format!("no running container of {named} on this agent's node; names are exact");
-        return Err(Failure::unavailable(error));
+        let remedy =
+            meant.map_or_else(|| ELSEWHERE.to_owned(), |name| format!("did you mean {name}?"));
+        return Err(Failure::unavailable(format!(
+            "no running container of {named} on this agent's node; {remedy}"
+        )));
     }
     Ok(())
+}
+
+/// What to do about names of which nothing runs on the node.
+const ELSEWHERE: &str = "names are exact: cpuwarden advise without them lists all of this node, and kubectl cpuwarden advise finds the \
+                         node of a pod";
+
+/// The namespace or pod on the node that is probably meant by one that is not there.
+fn meant(args: &AdviseArgs, rows: &[ContainerReport]) -> Option<String> {
+    let near = |wanted: &Option<String>, name: fn(&ContainerReport) -> &str| {
+        let wanted = wanted.as_deref()?;
+        let is_there = rows.iter().any(|row| name(row) == wanted);
+        nearest(wanted, rows.iter().map(name)).filter(|_| !is_there).map(str::to_owned)
+    };
+    near(&args.namespace, |row| &row.namespace).or_else(|| near(&args.pod, |row| &row.pod))
 }
 
 #[cfg(test)]
@@ -163,20 +188,67 @@ mod tests {
     #[test]
     #[ignore = "started by another test"]
     fn print_advice() {
-        let address = std::env::var("AGENT").unwrap().parse().unwrap();
+        let mut args = args(&std::env::var("AGENT").unwrap());
+        for output in AdviceFormat::value_variants() {
+            args.output = *output;
+            advise(&args).unwrap();
+        }
+    }
+    fn args(address: &str) -> AdviseArgs {
         let connection = ConnectionArgs::default();
-        let agent = AgentArgs { address, tls_cert: None, connection };
-        let mut args = AdviseArgs {
+        let agent = AgentArgs { address: address.parse().unwrap(), tls_cert: None, connection };
+        AdviseArgs {
             namespace: None,
             pod: None,
             workload: None,
             findings: FindingFilter::default(),
             output: AdviceFormat::Table,
             agent,
-        };
-        for output in AdviceFormat::value_variants() {
-            args.output = *output;
-            advise(&args).unwrap();
         }
+    }
+
+    fn rows() -> Vec<ContainerReport> {
+        let row = |namespace: &str, pod: &str| ContainerReport {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            container: "app".to_owned(),
+            ..ContainerReport::default()
+        };
+        vec![row("shop", "checkout-0"), row("bank", "ledger-0")]
+    }
+
+    #[test]
+    fn a_pod_that_is_not_on_the_node_is_an_error_that_says_what_to_do() {
+        let selected = |namespace: Option<&str>, pod: &str| {
+            let (namespace, pod) = (namespace.map(str::to_owned), Some(pod.to_owned()));
+            let args = AdviseArgs { namespace, pod, ..args("127.0.0.1:1") };
+            let mut rows = rows();
+            select(&args, &mut rows).map(|()| rows.len()).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(selected(None, "checkout-0"), Ok(1));
+        let error = selected(None, "nosuch").unwrap_err();
+        assert!(error.starts_with("no running container of pod nosuch on this agent's node; "));
+        assert!(error.contains("cpuwarden advise without them lists all of this node"), "{error}");
+        assert!(error.contains("kubectl cpuwarden advise finds the node"), "{error}");
+        let mistyped = selected(None, "chekout-0").unwrap_err();
+        assert!(mistyped.ends_with("; did you mean checkout-0?"), "{mistyped}");
+        let mistyped = selected(Some("shp"), "checkout-0").unwrap_err();
+        assert!(mistyped.ends_with("; did you mean shop?"), "{mistyped}");
+        // Both are there, but not together.
+        let error = selected(Some("bank"), "checkout-0").unwrap_err();
+        assert!(error.contains("of namespace bank, pod checkout-0 on this"), "{error}");
+        assert!(!error.contains("did you mean"), "{error}");
+    }
+
+    #[test]
+    fn a_filter_that_leaves_nothing_is_told_from_no_containers() {
+        let calm = FindingFilter { warnings: true, ..FindingFilter::default() };
+        let report = |containers| AdviceReport { objective: 0.01, containers };
+        let mut full = report(rows());
+        assert!(calm.apply(&mut full) && full.containers.is_empty());
+        assert!(!calm.apply(&mut report(Vec::new())), "there were no containers");
+        let mut unfiltered = report(rows());
+        assert!(!FindingFilter::default().apply(&mut unfiltered));
+        assert_eq!(unfiltered.containers.len(), 2);
     }
 }

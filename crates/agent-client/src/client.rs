@@ -39,6 +39,8 @@ const SLOWEST: usize = 16 << 10;
 
 /// Maximum size of the answer that gives the reason of a rejected request, bytes.
 const MAX_REASON: usize = 64 << 10;
+/// Remedy for a path that needs a right.
+const TOKEN: &str = "set --token-file to the token of a user with permission to get this path";
 
 /// Requests to the endpoint of one agent.
 pub struct AgentClient {
@@ -207,9 +209,7 @@ impl AgentClient {
         };
         match status {
             StatusCode::OK => Ok(answer),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(answer.failed(&format!(
-                "{status}: set --token-file to the token of a user with permission to get this path"
-            ))),
+            StatusCode::UNAUTHORIZED => Err(answer.failed(&format!("{status}: {TOKEN}"))),
             StatusCode::MISDIRECTED_REQUEST => Err(answer.failed(&format!(
                 "{status}: use localhost or an IP address, or add the name to the agent's --allowed-hosts"
             ))),
@@ -331,6 +331,8 @@ impl AnswerBody {
         let text = self.whole(MAX_REASON).await.unwrap_or_default();
         let reason = match serde_json::from_slice::<Rejection>(&text) {
             Ok(Rejection { error }) => error.chars().filter(|char| !char.is_control()).collect(),
+            // The API server's decision; the agent's own has a reason.
+            Err(_) if status == StatusCode::FORBIDDEN => TOKEN.to_owned(),
             // Also with --ui=off an agent answers there.
             Err(_) if url.ends_with("/api/v1/advice") => "not an agent of this version".to_owned(),
             Err(_) => otherwise.to_owned(),

@@ -10,7 +10,7 @@ mod render;
 mod snapshot;
 
 pub use address::AgentAddress;
-pub use advise::{AdviseArgs, FindingFilter, advise};
+pub use advise::{AdviseArgs, FindingFilter, NO_SUCH_FINDINGS, advise};
 pub use args::{AgentArgs, ConnectionArgs, DEFAULT_ADDRESS, https_options};
 pub use client::{AgentClient, AnswerBody, block_on};
 pub use merged::{ForPods, MergedContainer, MergedFinding, WorkloadReport, by_workload, merged};

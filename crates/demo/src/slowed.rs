@@ -33,7 +33,7 @@ pub(crate) fn table(frame: &Frame, width: usize) -> String {
 /// The cause in words; of several, the largest.
 fn by(verdict: &Verdict) -> String {
     match (verdict.cause, verdict.culprits.first()) {
-        (CauseKind::Several, Some(most)) => format!("several, mostly {}", most.name()),
+        (CauseKind::Several, Some(most)) => format!("several, most of all {}", most.name()),
         _ => verdict.slowed_by(),
     }
 }
@@ -111,7 +111,9 @@ mod tests {
         let row = text.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(row, "batch/encode search/index ×4.0 75 % 9 s", "{text}");
         let several = Verdict { cause: CauseKind::Several, ..verdict() };
-        assert!(table(&frame(0.1, vec![several]), 80).contains("  several, mostly search/index  "));
+        assert!(
+            table(&frame(0.1, vec![several]), 80).contains("  several, most of all search/index  ")
+        );
         assert_eq!(table(&frame(0.1, Vec::new()), 80), "No pod is slowed.\n");
     }
 

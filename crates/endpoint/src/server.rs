@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics::Exposition;
 use rustix::io::Errno;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -63,7 +64,7 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// Opens the port. `[::]` accepts IPv6 and IPv4 (unless net.ipv6.bindv6only is 1), and is `0.0.0.0` on a machine without IPv6. Must be
+/// Opens the port. `[::]` accepts IPv6 and IPv4, and is `0.0.0.0` on a machine without IPv6. Must be
 /// called inside a tokio runtime.
 ///
 /// # Errors
@@ -89,6 +90,10 @@ fn ipv4_instead(address: SocketAddr, error: &std::io::Error) -> Option<SocketAdd
 fn try_listen(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
+    if address.is_ipv6() {
+        // Whatever net.ipv6.bindv6only says.
+        SockRef::from(&socket).set_only_v6(false)?;
+    }
     // Accepted connections inherit the buffer size.
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(address)?;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use agent_client::{
-    AdviceFormat, FindingFilter, MergedContainer, WorkloadReport, block_on, render, workload_table,
+    AdviceFormat, FindingFilter, MergedContainer, NO_SUCH_FINDINGS, WorkloadReport, block_on,
+    render, workload_table,
 };
 use anyhow::Context as _;
 use api::{AdviceReport, ContainerReport, of_kind};
@@ -59,8 +60,9 @@ pub(crate) fn advise(
     if !matches!(resolved, Resolved::Node(_) | Resolved::Cluster(_)) {
         report.containers.retain(|row| names.contains(&(row.namespace.as_str(), row.pod.as_str())));
     }
-    findings.apply(&mut report);
+    let is_none_left = findings.apply(&mut report);
     let text = match &resolved {
+        _ if is_none_left && format == AdviceFormat::Table => NO_SUCH_FINDINGS.to_owned(),
         Resolved::Workload(workload) => {
             let nodes = resolved.nodes().len();
             print(&of_workload(workload, nodes, missing, &report.containers), format)?

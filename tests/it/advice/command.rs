@@ -174,6 +174,7 @@ fn assert_filters_keep_their_own(node: &Node) {
         (&["--namespace", "bank", "--pod", "cart"][..], "namespace bank, pod cart"),
         (&["--namespace", "sho"], "namespace sho"),
         (&["--workload", "web"], "workload web"),
+        (&["--pod", "nosuch"], "pod nosuch"),
     ] {
         let address = node.agent.address().to_string();
         let mut command = Command::new(binary());
@@ -183,6 +184,7 @@ fn assert_filters_keep_their_own(node: &Node) {
         assert!(error.contains(&format!("no running container of {named} on this")), "{error}");
         assert_eq!(output.status.code(), Some(69), "{error}");
     }
+    assert_eq!(node.advise("table", &["--kind=kernel-slice-expiry"]), "no such findings\n");
 }
 
 /// Asserts that the output is a strategic-merge patch that changes the named container.

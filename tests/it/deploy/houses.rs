@@ -213,6 +213,15 @@ fn keys_of_the_configuration_are_checked_by_name_type_and_range() {
         ("sampleIntervall=1s", "sampleIntervall"),
         ("sampleInterval=1", "sampleInterval"),
         ("sampleInterval=fast", "sampleInterval"),
+        (
+            "sampleInterval=50ms",
+            "config.sampleInterval: 50ms is out of range: expected 100ms to 1m",
+        ),
+        ("sampleInterval=1m 30s", "sampleInterval: 1m 30s is out of range"),
+        ("reconcileInterval=2h", "reconcileInterval: 2h is out of range: expected 0s to 1h"),
+        ("adviceAfter=9s", "adviceAfter: 9s is out of range"),
+        ("adviceAfter=1w 1s", "expected 10s to 7days"),
+        ("podPollInterval=500ms", "podPollInterval: 500ms is out of range"),
         ("maxSeries=many", "maxSeries"),
         ("maxSeries=0", "maxSeries"),
         ("schedTrace=maybe", "schedTrace"),
@@ -223,8 +232,15 @@ fn keys_of_the_configuration_are_checked_by_name_type_and_range() {
         ("injectMemoryShare=0.95", "injectMemoryShare"),
         ("burstPercent=100", "burstPercent"),
         ("recordSize=1TB", "recordSize"),
+        ("recordSize=1KiB", "recordSize"),
+        ("recordSize=1MB", "recordSize"),
+        ("recordSize=0MiB", "recordSize"),
+        ("podLabels=te am", "podLabels"),
+        ("cadvisorGroups=limits", "cadvisorGroups"),
         ("apiserverFallback=perhaps", "apiserverFallback"),
         ("log=", "log"),
+        ("log=loud", "log"),
+        ("log=sampler=loud", "log"),
         ("logFormat=xml", "logFormat"),
         ("reservedCpus=first", "reservedCpus"),
         ("profiles[0].colour=red", "colour"),
@@ -246,9 +262,15 @@ fn valid_keys_of_the_configuration_reach_the_agent() {
         let file = maps.filter_map(|map| Some(map["data"]["cpuwarden.yaml"].as_str()?.to_owned()));
         file.collect::<String>()
     };
-    let given = "config.cpuBudget=0.05,config.schedTraceBudget=1,config.maxSeries=100,config.sampleInterval=1m 30s,config.log=off,\
-                 config.reservedCpus=0-1,config.recordSize=250MiB,config.podLabels=team";
-    let expected = "cpuBudget: 0.05\nlog: \"off\"\nmaxSeries: 100\nmetrics: standard\npodLabels: team\n\
-                    recordSize: 250MiB\nreservedCpus: 0-1\nsampleInterval: 1m 30s\nschedTraceBudget: 1";
+    let given = "config.cpuBudget=0.05,config.schedTraceBudget=1,config.maxSeries=100,config.sampleInterval=30s 500ms,config.log=off,\
+                 config.reservedCpus=0-1,config.recordSize=250MiB,config.podLabels=team,config.adviceAfter=7days,\
+                 config.bpfCounters=off,config.gc=on";
+    let expected = "adviceAfter: 7days\nbpfCounters: \"off\"\ncpuBudget: 0.05\ngc: \"on\"\nlog: \"off\"\nmaxSeries: 100\n\
+                    metrics: standard\npodLabels: team\nrecordSize: 250MiB\nreservedCpus: 0-1\n\
+                    sampleInterval: 30s 500ms\nschedTraceBudget: 1";
     assert_eq!(config(given).trim(), expected);
+    assert_eq!(
+        config("config.log=sampler=debug\\,warn").trim(),
+        "log: sampler=debug,warn\nmetrics: standard"
+    );
 }

@@ -54,6 +54,19 @@ fn unexpected_and_truncated_answers_are_reported() {
         b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 32\r\n\r\n{\"error\":\"no data\\u001b[1m yet\"}",
     );
     assert!(text.ends_with("503 Service Unavailable: no data[1m yet"), "{text}");
+    // Of the API server there is no reason; the agent's own is no lack of a token.
+    for denied in [
+        &b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 13\r\n\r\nunauthorized\n"[..],
+        b"HTTP/1.1 403 Forbidden\r\nContent-Length: 10\r\n\r\nforbidden\n",
+    ] {
+        let text = error(b"\r\n\r\n", denied);
+        assert!(text.contains(": set --token-file to the token of a user"), "{text}");
+    }
+    let text = error(
+        b"\r\n\r\n",
+        b"HTTP/1.1 403 Forbidden\r\nContent-Length: 31\r\n\r\n{\"error\":\"only for local ones\"}",
+    );
+    assert!(text.ends_with("403 Forbidden: only for local ones"), "{text}");
     let text = error(b"\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{\"unfini");
     assert!(text.contains("/api/v1/advice: ") && text.contains("end of file"), "{text}");
     let text = error(b"\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{]");

@@ -427,14 +427,17 @@ mod tests {
         let path = dir.path().join("recording");
         let file = encode([frame(5_000_000), frame(9_999_000)], &Origin::default()).unwrap();
         std::fs::write(&path, file).unwrap();
-        let status = async |peer: [u8; 4], is_protected: bool, call: &str| {
+        let answer = async |peer: [u8; 4], is_protected: bool, call: &str| {
             let views = views(Some(path.clone()), is_protected);
             [9_999_000, 10_000_000].iter().for_each(|at| views.timeline.add(&frame(*at)));
             let (place, _cut) =
                 Places::new(Arc::clone(&views.sources.metrics)).open(Ipv4Addr::from(peer).into());
             let request = Request::get(format!("/api/v1/{call}")).extension(place);
             let routes = TowerToHyperService::new(pages(&views));
-            routes.call(request.body(Body::empty()).unwrap()).await.unwrap().status()
+            routes.call(request.body(Body::empty()).unwrap()).await.unwrap()
+        };
+        let status = async |peer: [u8; 4], is_protected: bool, call: &str| {
+            answer(peer, is_protected, call).await.status()
         };
         let (on_node, elsewhere) = ([127, 0, 0, 1], [10, 0, 0, 1]);
         for path in ["frame", "pods", "interference", "history", "overview", "recording"] {
@@ -446,6 +449,14 @@ mod tests {
             let call = format!("{path}?until=10000000&seconds=1");
             assert_eq!(status(elsewhere, false, &call).await, StatusCode::OK, "{path}");
         }
+        // The page offers what it can get.
+        let begin = async |peer: [u8; 4], is_protected: bool| {
+            let body = to_bytes(answer(peer, is_protected, "node").await.into_body(), 10_000).await;
+            let node: serde_json::Value = serde_json::from_slice(&body.unwrap()).unwrap();
+            node["history"]["beginMs"].as_u64().unwrap()
+        };
+        assert_eq!([begin(on_node, false).await, begin(elsewhere, true).await], [5_000_000; 2]);
+        assert_eq!(begin(elsewhere, false).await, 9_999_000);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use api::doctor::Finding;
+use kubepods::model::Pod;
 use pod_sources::{PodConfig, PodSource, SourceName, SourceStatus};
 use tls_client::SERVICE_ACCOUNT_TOKEN;
 
@@ -41,7 +42,7 @@ pub(super) fn findings(examination: &Examination) -> Vec<Finding> {
             all.push(names(examination, cgroups));
             all.extend(without_cgroup(cgroups));
             all.extend(outside(cgroups));
-            all.extend(sandboxed(examination));
+            all.extend(sandboxed(examination, cgroups));
         }
     }
     all
@@ -86,10 +87,17 @@ fn outside(cgroups: &Cgroups) -> Option<Finding> {
     ))
 }
 
-/// Pods whose runtime is known to run them in a sandbox: the agent sees each as a whole.
-fn sandboxed(examination: &Examination) -> Option<Finding> {
+/// Pods whose runtime is known to run them in a sandbox: the agent sees each as a whole, or not at
+/// all if no cgroup is below that of the pod.
+fn sandboxed(examination: &Examination, cgroups: &Cgroups) -> Option<Finding> {
     let pods = examination.index.pods().iter().filter(|pod| pod.is_sandboxed());
+    let has_cgroup = |pod: &Pod| {
+        let uids = cgroups.containers.iter().map(|container| &*container.pod.uid);
+        pod.cgroup_names().any(|name| uids.clone().any(|uid| uid == name))
+    };
+    let unseen = pods.clone().filter(|pod| !has_cgroup(pod)).count();
     let mut classes: Vec<&str> = pods.filter_map(|pod| pod.runtime_class.as_deref()).collect();
+    let all_unseen = unseen == classes.len();
     let pods = match classes.len() {
         0 => return None,
         1 => "1 pod runs in a sandbox".to_owned(),
@@ -98,10 +106,15 @@ fn sandboxed(examination: &Examination) -> Option<Finding> {
     classes.sort_unstable();
     classes.dedup();
     let classes = classes.join(", ");
-    let found = format!(
-        "{pods} (runtime class {classes}): CPU that the sandbox uses counts for its pod, as container POD"
-    );
-    Some(Finding::good("sandboxes", found))
+    let seen = "CPU that the sandbox uses counts for its pod, as container POD";
+    let consequence = match unseen {
+        0 => seen.to_owned(),
+        _ if all_unseen => {
+            "no cgroup is below that of the pod, so its CPU is not measured".to_owned()
+        }
+        unseen => format!("{seen}, except in {unseen} without a cgroup below that of the pod"),
+    };
+    Some(Finding::good("sandboxes", format!("{pods} (runtime class {classes}): {consequence}")))
 }
 
 /// The first of some names.

@@ -36,14 +36,33 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{- /* A duration such as 1m 30s, in milliseconds. */}}
+{{- define "cpuwarden.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "sec" 1000 "m" 60000 "min" 60000 "h" 3600000 "hr" 3600000 "d" 86400000 "day" 86400000 "days" 86400000 "w" 604800000 }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+ ?[a-z]+" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) (get $units (regexFind "[a-z]+" .))) }}
+{{- end }}
+{{- $sum }}
+{{- end }}
+
 {{- /* The agent's configuration. To Helm an unquoted off or on is a boolean, and a fraction of --set a text. */}}
 {{- define "cpuwarden.config" -}}
 {{- $config := deepCopy .Values.config }}
-{{- range $key := list "pinning" "schedTrace" "bestEffort" "burst" "log" }}
+{{- range $key := list "pinning" "schedTrace" "bpfCounters" "gc" "bestEffort" "burst" "log" }}
 {{- if kindIs "bool" (get $config $key) }}{{ $_ := set $config $key (ternary "on" "off" (get $config $key)) }}{{ end }}
 {{- end }}
 {{- range $key := list "cpuBudget" "schedTraceBudget" "injectMemoryShare" "injectRequestFactor" }}
 {{- if and (hasKey $config $key) (kindIs "string" (get $config $key)) }}{{ $_ := set $config $key (float64 (get $config $key)) }}{{ end }}
+{{- end }}
+{{- range $range := list (list "sampleInterval" "100ms" "1m") (list "reconcileInterval" "0s" "1h") (list "adviceAfter" "10s" "7days") (list "podPollInterval" "1s" "1h") }}
+{{- $key := index $range 0 }}
+{{- with get $config $key }}
+{{- $span := include "cpuwarden.milliseconds" . | int64 }}
+{{- if or (lt $span (include "cpuwarden.milliseconds" (index $range 1) | int64)) (gt $span (include "cpuwarden.milliseconds" (index $range 2) | int64)) }}
+{{- fail (printf "config.%s: %s is out of range: expected %s to %s" $key . (index $range 1) (index $range 2)) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- range $key := list "bestEffort" "burst" }}
 {{- if and (eq (get $config $key | toString) "enforce") (ne $.Values.profile "pin") }}
