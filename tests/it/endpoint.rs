@@ -309,7 +309,7 @@ fn times_before_the_last_ten_minutes_are_only_for_clients_on_the_node() {
     let then = now - 3_600_000;
     let frame =
         |second: u64| Frame { at_ms: then + 1000 * second, seconds: 1.0, ..Frame::default() };
-    let file = recording::encode(&[1, 2, 3].map(frame), &Origin::default()).unwrap();
+    let file = recording::encode([1, 2, 3].map(frame), &Origin::default()).unwrap();
     fs::write(dir.path().join("0000000001.cpuwarden"), file).unwrap();
     let mut command = Command::new("unshare");
     let enter = r#"ip link set lo up && ip address add 192.0.2.1/32 dev lo && exec "$@""#;
