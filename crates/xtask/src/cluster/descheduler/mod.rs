@@ -295,7 +295,8 @@ impl fmt::Display for Observed {
             let value =
                 |values: &Values| values[at].map_or("none".into(), |value| value.to_string());
             let [query, psi, contention] = [&self.query, &self.psi, &self.contention].map(value);
-            let pods = self.pods[at].join(" ");
+            let pods =
+                if self.pods[at].is_empty() { "none".into() } else { self.pods[at].join(" ") };
             writeln!(
                 f,
                 "{}: query {query}, PSI {psi}, contention {contention}, pods {pods}",
