@@ -11,13 +11,21 @@ use crate::source::http::KubeletHttp;
 use crate::source::pod_resources::PodResourcesSocket;
 use crate::source::pods_api::PodsApiSocket;
 
+/// Time for which local sources must have failed before the API server is used: `least`, and a
+/// random part of `spread`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Delay {
+    pub(super) least: Duration,
+    pub(super) spread: Duration,
+}
+
 /// Sources that a configuration uses.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     pub(super) pods_api: Option<PodsApiSocket>,
     pub(super) polled: Vec<KubeletHttp>,
-    /// The API server, and the time for which local sources must have failed before it is used.
-    pub(super) apiserver: Option<(ApiServer, Duration)>,
+    /// The API server, and when it is used.
+    pub(super) apiserver: Option<(ApiServer, Delay)>,
     pub(super) pod_resources: Option<PodResourcesSocket>,
 }
 
@@ -29,9 +37,9 @@ impl Sources {
     ) -> Result<Self, ConfigError> {
         let keep = config.labels_to_keep();
         let pods_api = || PodsApiSocket::new(config, keep.clone());
-        let apiserver = |after| {
+        let apiserver = |least, spread| {
             let server = ApiServer::new(config, Arc::clone(apiserver_requests));
-            server.map(|server| Some((server, after)))
+            server.map(|server| Some((server, Delay { least, spread })))
         };
         let mut sources = Self::default();
         let unused = match config.source {
@@ -46,7 +54,9 @@ impl Sources {
         match config.source {
             PodSource::None => return Ok(sources),
             PodSource::PodsApi => sources.pods_api = Some(pods_api()),
-            PodSource::ApiServer => sources.apiserver = apiserver(Duration::ZERO)?,
+            PodSource::ApiServer => {
+                sources.apiserver = apiserver(Duration::ZERO, config.apiserver_spread)?;
+            }
             PodSource::Kubelet => sources.polled.push(KubeletHttp::secure(config)?),
             PodSource::ReadOnly => {
                 let missing = ConfigError::Missing {
@@ -63,7 +73,8 @@ impl Sources {
                     sources.polled.push(KubeletHttp::read_only(config, url)?);
                 }
                 if config.apiserver_fallback {
-                    sources.apiserver = apiserver(config.apiserver_fallback_after)?;
+                    let after = config.apiserver_fallback_after;
+                    sources.apiserver = apiserver(after, after)?;
                 }
             }
         }

@@ -12,7 +12,7 @@ use tokio::time::{sleep, sleep_until};
 use super::poller::Poller;
 use super::publisher::List;
 use super::schedule::{Backoff, jittered};
-use super::sources::Sources;
+use super::sources::{Delay, Sources};
 use super::{Beat, ServiceState, lock};
 use crate::cause::Cause;
 use crate::source::apiserver::ApiServer;
@@ -63,7 +63,7 @@ struct Fallback {
     watch: Option<JoinSet<()>>,
     /// Time at which to start it.
     due: Instant,
-    after: Duration,
+    delay: Delay,
 }
 
 impl Supervisor {
@@ -80,7 +80,7 @@ impl Supervisor {
             poller: Poller::new(sources.polled, interval),
             pods_api: Delivery::Down,
             missing: None,
-            apiserver: sources.apiserver.map(|(server, after)| Fallback::new(server, after)),
+            apiserver: sources.apiserver.map(|(server, delay)| Fallback::new(server, delay)),
             updates,
             sender,
             watches: JoinSet::new(),
@@ -191,8 +191,8 @@ impl Supervisor {
 }
 
 impl Fallback {
-    fn new(server: ApiServer, after: Duration) -> Self {
-        Self { server: Arc::new(server), watch: None, due: due(after), after }
+    fn new(server: ApiServer, delay: Delay) -> Self {
+        Self { server: Arc::new(server), watch: None, due: delay.end(fastrand::f64()), delay }
     }
 
     fn due(&self) -> Option<Instant> {
@@ -212,14 +212,16 @@ impl Fallback {
 
     /// Postpones the next start and ends the watch; returns whether there was one.
     fn end(&mut self) -> bool {
-        self.due = due(self.after);
+        self.due = self.delay.end(fastrand::f64());
         self.watch.take().is_some()
     }
 }
 
-/// A random time between `after` and twice `after` from now.
-fn due(after: Duration) -> Instant {
-    Instant::now() + after + after.mul_f64(fastrand::f64())
+impl Delay {
+    /// End of a delay that begins now; `chance` is a random number in 0..1.
+    fn end(self, chance: f64) -> Instant {
+        Instant::now() + self.least + self.spread.mul_f64(chance)
+    }
 }
 
 /// Watches the Pods API forever, with a backoff between failures.
