@@ -209,6 +209,10 @@ struct FleetArgs {
     /// Memory at which Prometheus is ended, GiB
     #[arg(long, value_name = "GIB", default_value_t = 8)]
     memory: u64,
+    /// Program of VictoriaMetrics, to which Prometheus then sends by remote write what
+    /// deploy/docs/sizing.md says
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
     /// File for the report, which is also printed
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -219,6 +223,10 @@ struct SoakArgs {
     /// Program of the agent; without it, this checkout's is built
     #[arg(long, value_name = "PATH")]
     agent: Option<PathBuf>,
+    /// Cgroups of this machine with a process each, and the trace, instead of plain files; needs root.
+    /// Six hours as in production: --real --starts 5 --interval 1000 --seconds 21600
+    #[arg(long)]
+    real: bool,
     /// Pods at the same time, of two containers each
     #[arg(long, default_value_t = 250)]
     pods: usize,
@@ -395,15 +403,17 @@ fn run_fleet(args: FleetArgs) -> Result<ExitCode, Box<dyn Error>> {
         lifetime: Duration::from_secs(args.lifetime),
         length: Duration::from_secs(args.seconds),
         memory: args.memory << 30,
+        store: args.store,
         output: args.output,
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn run_soak(args: SoakArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let SoakArgs { agent, pods, starts, output, .. } = args;
+    let SoakArgs { agent, real, pods, starts, output, .. } = args;
     fleet::soak(&fleet::SoakOptions {
         agent,
+        real,
         pods,
         starts,
         interval: Duration::from_millis(args.interval),

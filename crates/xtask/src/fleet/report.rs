@@ -164,6 +164,18 @@ fn panels(text: &mut String, prometheus: &Prometheus, end: u64, seconds: u64) ->
     Ok(())
 }
 
+/// Series that remote write has brought to another store; empty without one.
+pub(super) fn stored(names: &[(String, f64)]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{:<62} {:>8}\n", "in VictoriaMetrics, by remote write", "series");
+    for (name, series) in names {
+        let _ = writeln!(text, "{name:<62} {series:>8}");
+    }
+    text
+}
+
 /// The expression with every variable at All.
 fn with_all(expression: &str) -> String {
     let names = ["$job", "$cluster", "$node", "$namespace"];

@@ -5,13 +5,13 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::FleetError;
 use super::http::{self, free_address, percent_encoded};
+use super::{FleetError, bound};
 use crate::workspace;
 
 /// Interval of the scrapes, seconds.
@@ -62,8 +62,12 @@ pub(super) struct QueryCost {
 }
 
 impl Prometheus {
-    /// Starts it in a directory.
-    pub(super) fn start(directory: &Path, targets: &[Target]) -> Result<Self, FleetError> {
+    /// Starts it in a directory. `more`: further parts of its configuration.
+    pub(super) fn start(
+        directory: &Path,
+        targets: &[Target],
+        more: &str,
+    ) -> Result<Self, FleetError> {
         let failed = |error| FleetError::io(directory, error);
         for rules in ["recording.yaml", "alerts.yaml"] {
             let from = workspace::root().join("deploy/rules").join(rules);
@@ -71,7 +75,8 @@ impl Prometheus {
         }
         let mut text = format!(
             "global: {{scrape_interval: {SCRAPE_SECONDS}s, scrape_timeout: {SCRAPE_SECONDS}s, \
-             evaluation_interval: {RULE_SECONDS}s}}\nrule_files: [recording.yaml, alerts.yaml]\n\
+             evaluation_interval: {RULE_SECONDS}s, external_labels: {{shard: \"0\"}}}}\n\
+             rule_files: [recording.yaml, alerts.yaml]\n{more}\
              scrape_configs:\n  - job_name: cpuwarden\n    honor_labels: true\n    static_configs:\n"
         );
         for Target { node, address, path } in targets {
@@ -84,7 +89,7 @@ impl Prometheus {
         fs::write(directory.join("prometheus.yaml"), text).map_err(failed)?;
         let address = free_address().map_err(failed)?;
         let log = fs::File::create(directory.join("prometheus.log")).map_err(failed)?;
-        let child = Command::new("prometheus")
+        let child = bound("prometheus")
             .args(["--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--log.level=warn"])
             .arg(format!("--web.listen-address={address}"))
             .arg("--web.enable-lifecycle")
