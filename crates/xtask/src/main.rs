@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
-use xtask::cluster::{self, By, Release as KubernetesRelease};
+use xtask::cluster::{self, AuditOptions, By, Release as KubernetesRelease};
 use xtask::deny::{self, Advisories};
 use xtask::fleet;
 use xtask::generated;
@@ -268,6 +268,19 @@ enum ClusterTask {
         #[arg(long, value_enum)]
         only: Option<By>,
     },
+    /// Without a node in QEMU: count the requests of many agents, run as the chart does, in the audit
+    /// log of the API server; takes half an hour
+    Audit {
+        /// Number of agents
+        #[arg(long, default_value_t = 30)]
+        agents: usize,
+        /// Length of the phases without events, seconds
+        #[arg(long, default_value_t = 300)]
+        seconds: u64,
+        /// Only default, auth, apiserver or reports
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// Start a cluster and record its node for the tests of recordings
     Record {
         /// The archive; its name is the recording's
@@ -386,6 +399,10 @@ fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
         ClusterTask::Run { command } => return Ok(cluster::run(&options, &command)?),
         ClusterTask::Test { only } => return Ok(cluster::test(&options, &only)?),
         ClusterTask::Descheduler { only } => return Ok(cluster::deschedule(&options, only)?),
+        ClusterTask::Audit { agents, seconds, only } => {
+            let audited = AuditOptions { agents, length: Duration::from_secs(seconds), only };
+            return Ok(cluster::audit(&options, &audited)?);
+        }
         ClusterTask::Record { archive } => return Ok(cluster::record(&options, &archive)?),
     }
     Ok(ExitCode::SUCCESS)
