@@ -162,6 +162,7 @@ fn pod_config(options: &Options, exported: &[ExportedLabel]) -> Result<PodConfig
         },
         apiserver_fallback: options.apiserver_fallback,
         apiserver_fallback_after: defaults.apiserver_fallback_after,
+        apiserver_spread: defaults.apiserver_spread,
         poll_interval: options.pod_poll_interval.0,
         names_after: defaults.names_after,
         connect_timeout: defaults.connect_timeout,

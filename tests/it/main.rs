@@ -16,6 +16,7 @@ mod doctor;
 mod endpoint;
 mod faults;
 mod fixtures;
+mod fleet;
 mod floods;
 mod grounds;
 mod incident;

@@ -70,11 +70,14 @@ pub struct PodConfig {
     /// The connection to the API server.
     pub apiserver: ApiServerConfig,
     /// Whether `--pod-source=auto` uses the API server after every local source has failed for
-    /// [`Self::apiserver_fallback_after`]. `--pod-source=apiserver` uses it alone and at once.
+    /// [`Self::apiserver_fallback_after`]. `--pod-source=apiserver` uses it alone.
     pub apiserver_fallback: bool,
     /// Time for which local sources must have failed. A random delay of up to the same time is
     /// added, because the kubelets of a fleet restart together.
     pub apiserver_fallback_after: Duration,
+    /// Longest random delay before the first list of `--pod-source=apiserver`, because the agents of
+    /// a fleet may start together.
+    pub apiserver_spread: Duration,
     /// Labels to keep of each pod, in addition to Koordinator's: those that the configured profiles
     /// select on.
     pub label_keys: BTreeSet<String>,
@@ -137,6 +140,7 @@ impl Default for PodConfig {
             apiserver: ApiServerConfig::default(),
             apiserver_fallback: false,
             apiserver_fallback_after: Duration::from_secs(60),
+            apiserver_spread: Duration::from_secs(10),
             poll_interval: Duration::from_secs(30),
             names_after: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(2),

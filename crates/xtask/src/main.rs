@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use xtask::bpf;
-use xtask::cluster::{self, By, Release as KubernetesRelease};
+use xtask::cluster::{self, AuditOptions, By, Release as KubernetesRelease};
 use xtask::deny::{self, Advisories};
 use xtask::fleet;
 use xtask::generated;
@@ -209,6 +209,10 @@ struct FleetArgs {
     /// Memory at which Prometheus is ended, GiB
     #[arg(long, value_name = "GIB", default_value_t = 8)]
     memory: u64,
+    /// Program of VictoriaMetrics, to which Prometheus then sends by remote write what
+    /// deploy/docs/sizing.md says
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
     /// File for the report, which is also printed
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -219,6 +223,10 @@ struct SoakArgs {
     /// Program of the agent; without it, this checkout's is built
     #[arg(long, value_name = "PATH")]
     agent: Option<PathBuf>,
+    /// Cgroups of this machine with a process each, and the trace, instead of plain files; needs root.
+    /// Six hours as in production: --real --starts 5 --interval 1000 --seconds 21600
+    #[arg(long)]
+    real: bool,
     /// Pods at the same time, of two containers each
     #[arg(long, default_value_t = 250)]
     pods: usize,
@@ -259,6 +267,19 @@ enum ClusterTask {
         /// Only by one of the two
         #[arg(long, value_enum)]
         only: Option<By>,
+    },
+    /// Without a node in QEMU: count the requests of many agents, run as the chart does, in the audit
+    /// log of the API server; takes half an hour
+    Audit {
+        /// Number of agents
+        #[arg(long, default_value_t = 30)]
+        agents: usize,
+        /// Length of the phases without events, seconds
+        #[arg(long, default_value_t = 300)]
+        seconds: u64,
+        /// Only default, auth, apiserver or reports
+        #[arg(long)]
+        only: Option<String>,
     },
     /// Start a cluster and record its node for the tests of recordings
     Record {
@@ -378,6 +399,10 @@ fn run_cluster(args: ClusterArgs) -> Result<ExitCode, Box<dyn Error>> {
         ClusterTask::Run { command } => return Ok(cluster::run(&options, &command)?),
         ClusterTask::Test { only } => return Ok(cluster::test(&options, &only)?),
         ClusterTask::Descheduler { only } => return Ok(cluster::deschedule(&options, only)?),
+        ClusterTask::Audit { agents, seconds, only } => {
+            let audited = AuditOptions { agents, length: Duration::from_secs(seconds), only };
+            return Ok(cluster::audit(&options, &audited)?);
+        }
         ClusterTask::Record { archive } => return Ok(cluster::record(&options, &archive)?),
     }
     Ok(ExitCode::SUCCESS)
@@ -395,15 +420,17 @@ fn run_fleet(args: FleetArgs) -> Result<ExitCode, Box<dyn Error>> {
         lifetime: Duration::from_secs(args.lifetime),
         length: Duration::from_secs(args.seconds),
         memory: args.memory << 30,
+        store: args.store,
         output: args.output,
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn run_soak(args: SoakArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let SoakArgs { agent, pods, starts, output, .. } = args;
+    let SoakArgs { agent, real, pods, starts, output, .. } = args;
     fleet::soak(&fleet::SoakOptions {
         agent,
+        real,
         pods,
         starts,
         interval: Duration::from_millis(args.interval),

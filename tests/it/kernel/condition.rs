@@ -9,8 +9,8 @@ use crate::support::{Agent, Qos, RealTree, Workload, poll};
 const UIDS: [&str; 2] =
     ["8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0301", "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0302"];
 const ID: &str = "8a7d1ed414474e4033ac29ccb8653d9b4a7d1ed414474e4033ac29ccb8650301";
-/// The minute, two rounds of ten seconds, and a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(180);
+/// The random delay and the minute, two rounds of ten seconds, and a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 #[test]
 fn the_node_has_the_condition_while_its_pods_wait_for_each_other() {

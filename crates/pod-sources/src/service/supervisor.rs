@@ -12,7 +12,7 @@ use tokio::time::{sleep, sleep_until};
 use super::poller::Poller;
 use super::publisher::List;
 use super::schedule::{Backoff, jittered};
-use super::sources::Sources;
+use super::sources::{Delay, Sources};
 use super::{Beat, ServiceState, lock};
 use crate::cause::Cause;
 use crate::source::apiserver::ApiServer;
@@ -63,7 +63,7 @@ struct Fallback {
     watch: Option<JoinSet<()>>,
     /// Time at which to start it.
     due: Instant,
-    after: Duration,
+    delay: Delay,
 }
 
 impl Supervisor {
@@ -80,7 +80,7 @@ impl Supervisor {
             poller: Poller::new(sources.polled, interval),
             pods_api: Delivery::Down,
             missing: None,
-            apiserver: sources.apiserver.map(|(server, after)| Fallback::new(server, after)),
+            apiserver: sources.apiserver.map(|(server, delay)| Fallback::new(server, delay)),
             updates,
             sender,
             watches: JoinSet::new(),
@@ -191,8 +191,8 @@ impl Supervisor {
 }
 
 impl Fallback {
-    fn new(server: ApiServer, after: Duration) -> Self {
-        Self { server: Arc::new(server), watch: None, due: due(after), after }
+    fn new(server: ApiServer, delay: Delay) -> Self {
+        Self { server: Arc::new(server), watch: None, due: due(delay), delay }
     }
 
     fn due(&self) -> Option<Instant> {
@@ -212,14 +212,14 @@ impl Fallback {
 
     /// Postpones the next start and ends the watch; returns whether there was one.
     fn end(&mut self) -> bool {
-        self.due = due(self.after);
+        self.due = due(self.delay);
         self.watch.take().is_some()
     }
 }
 
-/// A random time between `after` and twice `after` from now.
-fn due(after: Duration) -> Instant {
-    Instant::now() + after + after.mul_f64(fastrand::f64())
+/// End of a delay that begins now.
+fn due(delay: Delay) -> Instant {
+    Instant::now() + delay.length(fastrand::f64())
 }
 
 /// Watches the Pods API forever, with a backoff between failures.

@@ -2,8 +2,8 @@
 //! latency-sensitive pods wait for CPUs. Kubernetes itself has no such condition for CPU, because
 //! PSI counts a throttled container as pressure.
 //!
-//! The only request is a PATCH of `nodes/status`: when the status changes, and every five minutes
-//! as a heartbeat.
+//! The only request is a PATCH of `nodes/status`: when the status changes, at most three times in a
+//! minute and twice per minute in the long run, and every four to five minutes as a heartbeat.
 
 mod report;
 mod rule;
@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::Verdict;
-use kube::Client;
 use metrics::AgentMetrics;
 use snapshot::{NodeSnapshot, PressureScope, Published};
 use tls_client::apiserver::ApiServerConnection;
@@ -24,6 +23,8 @@ use rule::Rule;
 
 /// Interval between two readings, and the shortest one between two requests.
 const ROUND: Duration = Duration::from_secs(10);
+/// Longest random delay before the first reading, because the agents of a fleet may start together.
+const SPREAD: Duration = Duration::from_secs(60);
 
 /// What the condition is about.
 pub struct Measured {
@@ -55,27 +56,21 @@ impl NodeCondition {
         watchdog: &Watchdog,
     ) -> kube::Result<Self> {
         let beat = watchdog.watch(Part::NodeCondition, ROUND);
-        let client = connection.client()?;
-        Ok(Self(tokio::spawn(run(client, node, measured, metrics, beat, ROUND))))
+        let reporter = Reporter::new(connection.client()?, node, metrics, fastrand::f64);
+        Ok(Self(tokio::spawn(run(reporter, measured, beat))))
     }
 }
 
-async fn run(
-    client: Client,
-    node: String,
-    measured: Measured,
-    metrics: Arc<AgentMetrics>,
-    beat: Beat,
-    round: Duration,
-) {
+async fn run(mut reporter: Reporter, measured: Measured, beat: Beat) {
+    beat.beat(SPREAD);
+    tokio::time::sleep(SPREAD.mul_f64(fastrand::f64())).await;
     let start = Instant::now();
     let mut rule = Rule::new(Duration::ZERO);
-    let mut reporter = Reporter::new(client, node, metrics);
-    let mut rounds = tokio::time::interval(round);
+    let mut rounds = tokio::time::interval(ROUND);
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
-        beat.beat(round + report::TIMEOUT);
+        beat.beat(ROUND + report::TIMEOUT);
         let contention = contention(&measured.published.latest());
         if let Some(judgment) = rule.read(start.elapsed(), contention) {
             let worst = worst(&measured.verdicts.latest());

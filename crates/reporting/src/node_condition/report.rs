@@ -14,8 +14,10 @@ use super::rule::{ConditionStatus, Judgment};
 
 /// Type of the condition.
 const TYPE: &str = "CPUContention";
-/// Interval of heartbeats, that of the kubelet's node status.
+/// Longest interval of heartbeats, that of the kubelet's node status.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(300);
+/// Maximum share of it that is randomly removed: the nodes of a fleet must not send in step.
+const JITTER: f64 = 0.2;
 /// Timeout of a request, with the wait for the client's rate limit.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause after a failed request; doubles with each further one.
@@ -29,13 +31,24 @@ pub(crate) struct Reporter {
     metrics: Arc<AgentMetrics>,
     /// The last accepted status with its time.
     sent: Option<(ConditionStatus, Instant)>,
+    /// Time from it to the next heartbeat.
+    heartbeat: Duration,
+    /// Random numbers in 0..1.
+    chance: fn() -> f64,
     /// Pause after the last failure, and its end.
     pause: Option<(Duration, Instant)>,
 }
 
 impl Reporter {
-    pub(crate) fn new(client: Client, node: String, metrics: Arc<AgentMetrics>) -> Self {
-        Self { nodes: Api::all(client), node, metrics, sent: None, pause: None }
+    /// `chance` returns random numbers in 0..1.
+    pub(crate) fn new(
+        client: Client,
+        node: String,
+        metrics: Arc<AgentMetrics>,
+        chance: fn() -> f64,
+    ) -> Self {
+        let nodes = Api::all(client);
+        Self { nodes, node, metrics, sent: None, heartbeat: HEARTBEAT, chance, pause: None }
     }
 
     /// `worst` is a sentence about the first victim.
@@ -65,6 +78,7 @@ impl Reporter {
                     tracing::info!(status, share = judgment.share, "node condition {TYPE} set");
                 }
                 (self.sent, self.pause) = (Some((judgment.status, now)), None);
+                self.heartbeat = HEARTBEAT.mul_f64(1.0 - JITTER * (self.chance)());
             }
             Some(error) => {
                 if self.pause.is_none() {
@@ -79,7 +93,7 @@ impl Reporter {
 
     fn is_due(&self, status: ConditionStatus, now: Instant) -> bool {
         let is_due = self.sent.is_none_or(|(sent, at)| {
-            sent != status || now.saturating_duration_since(at) >= HEARTBEAT
+            sent != status || now.saturating_duration_since(at) >= self.heartbeat
         });
         is_due && self.pause.is_none_or(|(_, end)| now >= end)
     }
@@ -132,7 +146,7 @@ mod tests {
         let connection = ApiServerConnection::new(&config, Arc::default()).unwrap();
         let client = connection.client().unwrap();
         let metrics = AgentMetrics::new(metrics::Build { version: "0", revision: "0" });
-        let reporter = Reporter::new(client, "node-1".into(), Arc::new(metrics));
+        let reporter = Reporter::new(client, "node-1".into(), Arc::new(metrics), || 0.0);
         (server, reporter)
     }
 
@@ -162,6 +176,18 @@ mod tests {
         assert!(message.ends_with("; shop/checkout is slowed ×2.9 by batch/report"), "{message}");
         let quiet = conditions[0]["message"].as_str().unwrap();
         assert!(!quiet.contains("checkout"), "{quiet}");
+    }
+
+    #[tokio::test]
+    async fn heartbeats_of_a_fleet_do_not_stay_in_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let (server, mut reporter) = start(&directory).await;
+        reporter.chance = || 1.0;
+        let start = Instant::now();
+        for second in [0, 239, 240] {
+            reporter.report(FALSE, None, start + Duration::from_secs(second)).await;
+        }
+        assert_eq!(server.requests().len(), 2, "the earliest heartbeat is a fifth earlier");
     }
 
     #[tokio::test]

@@ -148,7 +148,40 @@ mod tests {
         assert_eq!(read(130, 3.0).map(|judgment| judgment.status), Some(ConditionStatus::False));
     }
 
+    /// Shares of a round next to the thresholds of the sum of six, and rounds without a measurement.
+    fn restless() -> impl Strategy<Value = Vec<f64>> {
+        let share = prop_oneof![
+            Just(0.0),
+            Just(0.02),
+            Just(0.29),
+            Just(0.3),
+            Just(0.31),
+            Just(0.6),
+            Just(-1.0)
+        ];
+        prop::collection::vec(share, 7..200)
+    }
+
     proptest! {
+        /// The bound of the requests: a new status is one.
+        #[test]
+        fn the_status_changes_at_most_twice_a_minute(shares in restless()) {
+            let known: Vec<_> = statuses(&shares);
+            let mut last = None;
+            let mut changes = Vec::new();
+            for (round, status) in known.into_iter().enumerate() {
+                if let Some(status) = status.filter(|status| last != Some(*status)) {
+                    last = Some(status);
+                    changes.push(round);
+                }
+            }
+            let within = |first: usize| changes.iter().filter(|&&at| (first..first + 6).contains(&at)).count();
+            for first in &changes {
+                prop_assert!(within(*first) <= 3, "{changes:?}");
+            }
+            prop_assert!(changes.len() <= 2 * shares.len().div_ceil(6) + 1, "{changes:?}");
+        }
+
         #[test]
         fn a_status_fits_the_share_of_the_last_minute(shares in prop::collection::vec(0.0..=1.0_f64, 7..40)) {
             for (round, status) in statuses(&shares).into_iter().enumerate().skip(6) {

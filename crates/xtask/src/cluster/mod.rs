@@ -6,6 +6,7 @@
 //! machine's network, and nothing outlives the command. All programs are built from the Go module
 //! proxy and cached outside of `target`; no image is pulled.
 
+mod audit;
 mod binaries;
 mod cache;
 pub mod certificates;
@@ -26,11 +27,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+pub use audit::AuditOptions;
 pub use descheduler::By;
 pub use network::NODE_NAME;
 pub use release::Release;
 pub use session::{Cluster, ONLY, wait_until};
 
+use crate::fleet::FleetError;
 use crate::generated;
 use crate::image::ImageError;
 use crate::make_once::FileError;
@@ -62,6 +65,9 @@ pub enum ClusterError {
     /// A missing kernel.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// A node of plain files.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
     /// A file or directory.
     #[error("{}", path.display())]
     Io {
@@ -173,6 +179,23 @@ pub fn deschedule(options: &Options, only: Option<By>) -> Result<ExitCode, Clust
     binaries::kubernetes(&options.release)?;
     let tests = test_run::build_one("xtask", "install")?;
     namespace::enter(|| descheduler::run(options.release, &agent, &tests, only))
+}
+
+/// Runs agents of a fleet next to a real control plane, as the chart installs them. Prints their
+/// requests.
+///
+/// # Errors
+/// As for [`build`]; a request that the chart's values do not explain.
+pub fn audit(options: &Options, audited: &AuditOptions) -> Result<ExitCode, ClusterError> {
+    check_prerequisites()?;
+    let agent = match &options.agent {
+        Some(agent) => agent.clone(),
+        None => generated::build_agent()?,
+    };
+    tools::helm()?;
+    binaries::kubernetes(&options.release)?;
+    let tests = test_run::build_one("xtask", "install")?;
+    namespace::enter(|| audit::run(options.release, &agent, &tests, audited))
 }
 
 fn check_prerequisites() -> Result<(), ClusterError> {

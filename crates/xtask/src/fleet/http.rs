@@ -9,11 +9,11 @@ use std::time::Duration;
 /// Time in which an answer must arrive.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Serves a text for each path on a free port of loopback, until the process ends. A connection
+/// Serves a page for each path on a free port of loopback, until the process ends. A connection
 /// stays open for further requests.
-pub(super) fn serve(
+pub(super) fn serve<B: AsRef<[u8]>>(
     kind: &'static str,
-    body: impl Fn(&str) -> String + Send + Sync + 'static,
+    body: impl Fn(&str) -> B + Send + Sync + 'static,
 ) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (address, body) = (listener.local_addr()?, Arc::new(body));
@@ -27,7 +27,11 @@ pub(super) fn serve(
 }
 
 /// Answers the requests of one connection.
-fn answer_all(stream: TcpStream, kind: &str, body: impl Fn(&str) -> String) -> io::Result<()> {
+fn answer_all<B: AsRef<[u8]>>(
+    stream: TcpStream,
+    kind: &str,
+    body: impl Fn(&str) -> B,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream;
@@ -43,10 +47,10 @@ fn answer_all(stream: TcpStream, kind: &str, body: impl Fn(&str) -> String) -> i
         let text = body(request.split(' ').nth(1).unwrap_or_default());
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
-            text.len()
+            text.as_ref().len()
         );
         writer.write_all(head.as_bytes())?;
-        writer.write_all(text.as_bytes())?;
+        writer.write_all(text.as_ref())?;
     }
 }
 

@@ -5,17 +5,21 @@
 //! them, one workload really slows another one. Beyond them, a replayer serves the pages of more
 //! nodes from the page of a real agent, with names of their own and pods that are replaced.
 
+mod cgroups;
 mod harm;
 mod http;
-mod node;
+pub(crate) mod node;
 mod plugin;
 mod replay;
 mod report;
 mod server;
 mod soak;
+mod store;
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -27,6 +31,7 @@ use plugin::Plugin;
 use replay::Template;
 use report::Longest;
 use server::{Prometheus, Target};
+use store::Store;
 
 pub use soak::{SoakOptions, run as soak};
 
@@ -59,6 +64,8 @@ pub struct Options {
     pub length: Duration,
     /// Resident memory at which Prometheus is ended, bytes.
     pub memory: u64,
+    /// Program of VictoriaMetrics, to which Prometheus then sends what the documentation says.
+    pub store: Option<PathBuf>,
     /// File for the report.
     pub output: Option<PathBuf>,
 }
@@ -214,7 +221,10 @@ fn measure(options: &Options, directory: &Path, agents: &Agents) -> Result<Strin
         path: format!("/{number}"),
     });
     let targets: Vec<Target> = real.chain(more).collect();
-    let prometheus = Prometheus::start(directory, &targets)?;
+    let store = options.store.as_deref();
+    let store = store.map(|program| Store::start(program, directory)).transpose()?;
+    let remote_write = store.as_ref().map(Store::remote_write).transpose()?.unwrap_or_default();
+    let prometheus = Prometheus::start(directory, &targets, &remote_write)?;
     wait_for("answer of Prometheus", || prometheus.is_ready())?;
     wait_for("scrape of every target", || {
         let up = prometheus.number("count(up)").ok().flatten();
@@ -231,7 +241,16 @@ fn measure(options: &Options, directory: &Path, agents: &Agents) -> Result<Strin
     }
     let end = prometheus.cost()?;
     let nodes = [plain.len(), replayed];
-    Ok(report::report(options, &prometheus, nodes, [start, end], &longest)?)
+    let text = report::report(options, &prometheus, nodes, [start, end], &longest)?;
+    let names = store.as_ref().map(Store::names).transpose()?.unwrap_or_default();
+    Ok(text + &report::stored(&names))
+}
+
+/// A program that the kernel kills with the thread that starts it: it never outlives a killed run.
+fn bound(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
 }
 
 /// Waits for a condition.
@@ -244,4 +263,27 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) -> Result<(), FleetError> {
         thread::sleep(Duration::from_millis(500));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn a_program_ends_with_the_one_that_started_it() {
+        let started = thread::spawn(|| {
+            let mut shell = bound("sh");
+            let mut child =
+                shell.args(["-c", "echo; exec sleep 600"]).stdout(Stdio::piped()).spawn().unwrap();
+            // Before that the kernel does not know of the bond.
+            BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+            child
+        });
+        let status = started.join().unwrap().wait().unwrap();
+        assert_eq!(status.signal(), Some(9));
+    }
 }

@@ -5,13 +5,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::FleetError;
 use super::http::{self, free_address};
+use super::{FleetError, bound};
 
 /// Containers per pod.
 pub(super) const CONTAINERS: usize = 2;
@@ -21,10 +23,12 @@ const PERIOD_USEC: u64 = 100_000;
 const WORKLOADS: usize = 25;
 
 /// A node, without its agent.
-pub(super) struct PlainNode {
-    pub(super) name: String,
-    pub(super) root: PathBuf,
+pub(crate) struct PlainNode {
+    pub(crate) name: String,
+    pub(crate) root: PathBuf,
     containers: Vec<Container>,
+    /// Whether its kubelet answers nothing that can be read.
+    pub(crate) kubelet_is_down: Arc<AtomicBool>,
 }
 
 /// A container whose counters move.
@@ -76,7 +80,7 @@ impl ListedPod<'_> {
 impl PlainNode {
     /// Creates the files of a node with this number of pods, and its kubelet. Returns the kubelet's
     /// URL.
-    pub(super) fn create(
+    pub(crate) fn create(
         directory: &Path,
         number: usize,
         pods: usize,
@@ -120,15 +124,19 @@ impl PlainNode {
             listed.push(ListedPod { uid, namespace: &namespace, name, owner, containers }.object());
         }
         let list = pod_list(&listed);
-        let kubelet = http::serve("application/json", move |_| list.clone())
+        let kubelet_is_down = Arc::new(AtomicBool::new(false));
+        let is_down = Arc::clone(&kubelet_is_down);
+        let answer =
+            move || if is_down.load(Ordering::Relaxed) { String::new() } else { list.clone() };
+        let kubelet = http::serve("application/json", move |_| answer())
             .map_err(|error| FleetError::io(&root, error))?;
-        let node = Self { name, root, containers };
+        let node = Self { name, root, containers, kubelet_is_down };
         node.advance(Duration::ZERO)?;
         Ok((node, format!("http://{kubelet}")))
     }
 
     /// Sets the counters to this time.
-    pub(super) fn advance(&self, elapsed: Duration) -> Result<(), FleetError> {
+    pub(crate) fn advance(&self, elapsed: Duration) -> Result<(), FleetError> {
         for container in &self.containers {
             // The same length at all times: a reader never sees a part of a number.
             let text = container.cpu_stat_at(elapsed);
@@ -221,8 +229,21 @@ impl Agent {
         flags: &[String],
         log: &Path,
     ) -> Result<Self, FleetError> {
+        Self::start_in(None, program, node, flags, log)
+    }
+
+    /// As [`Agent::start`], in this cgroup from its first instruction on.
+    pub(super) fn start_in(
+        cgroup: Option<&Path>,
+        program: &Path,
+        node: &str,
+        flags: &[String],
+        log: &Path,
+    ) -> Result<Self, FleetError> {
         let address = free_address().map_err(|error| FleetError::io(program, error))?;
-        let mut command = Command::new(program);
+        let mut command = bound("sh");
+        let enter = r#"[ -z "$1" ] || echo $$ > "$1/cgroup.procs"; shift; exec "$@""#;
+        command.args(["-c", enter, "sh"]).arg(cgroup.unwrap_or(Path::new(""))).arg(program);
         command
             .arg("run")
             .args(flags)

@@ -1,7 +1,6 @@
 //! Pages of many nodes from one real page: names of their own, counters that grow, pods that are
 //! replaced.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Time in which a counter of the page doubles.
@@ -10,23 +9,41 @@ const DOUBLES: f64 = 600.0;
 const SLOWED: usize = 20;
 /// Number of names of a workload of the page: a workload has pods on many nodes, not on all.
 const SPREAD: usize = 40;
+/// Digits of a value after and before its point.
+const DECIMALS: usize = 6;
+const INTEGERS: usize = 12;
+const WIDTH: usize = INTEGERS + 1 + DECIMALS;
 
-/// A real page, cut where names go.
+/// A real page with names and values of a fixed width: the page of a node is a copy with other
+/// digits, so that the replayer costs little next to the Prometheus that it feeds.
 pub(super) struct Template {
-    lines: Vec<Line>,
+    page: Vec<u8>,
+    /// Places of names with their pods: node and generation, of `pod`, `uid` and `container_id`.
+    names: Vec<(usize, usize)>,
+    /// Places of the numbers of workloads.
+    workloads: Vec<usize>,
+    values: Vec<Moving>,
     /// Names of the page's pods.
     pods: Vec<String>,
     lifetime: Duration,
+    series: usize,
 }
 
-/// A sample. Text and the names that follow it.
-struct Line {
-    parts: Vec<(String, Suffix)>,
-    rest: String,
+/// A value that changes.
+struct Moving {
+    at: usize,
     value: f64,
-    grows: bool,
-    /// Position of its pod.
-    pod: usize,
+    moves: Moves,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moves {
+    /// A gauge.
+    Not,
+    /// A counter doubles in [`DOUBLES`].
+    Grows,
+    /// A timestamp follows the clock.
+    Passes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,7 +57,15 @@ enum Suffix {
 impl Template {
     /// Cuts a page. Each pod is replaced by another one after `lifetime`.
     pub(super) fn new(page: &str, lifetime: Duration) -> Self {
-        let mut template = Self { lines: Vec::new(), pods: Vec::new(), lifetime };
+        let mut template = Self {
+            page: Vec::new(),
+            names: Vec::new(),
+            workloads: Vec::new(),
+            values: Vec::new(),
+            pods: Vec::new(),
+            lifetime,
+            series: 0,
+        };
         let mut counters = Vec::new();
         for line in page.lines() {
             if let Some(kind) = line.strip_prefix("# TYPE ") {
@@ -50,20 +75,25 @@ impl Template {
                 }
             } else if !line.starts_with('#') {
                 let name = line.split(['{', ' ']).next().unwrap_or_default();
-                let grows = counters.iter().any(|counter| {
+                let is_counter = counters.iter().any(|counter| {
                     name.strip_prefix(counter.as_str())
                         .is_some_and(|rest| ["", "_bucket", "_sum", "_count"].contains(&rest))
                 });
-                template.add(line, grows);
+                let moves = match name {
+                    _ if is_counter => Moves::Grows,
+                    _ if name.ends_with("_timestamp_seconds") => Moves::Passes,
+                    _ => Moves::Not,
+                };
+                template.add(line, moves);
             }
         }
-        template.add_harm();
+        template.add_harm(page);
         template
     }
 
-    fn add(&mut self, line: &str, grows: bool) {
-        let Some((labels, value)) = line.rsplit_once(' ') else { return };
-        let (mut parts, mut rest, mut pod) = (Vec::new(), labels, 0);
+    fn add(&mut self, line: &str, moves: Moves) {
+        let Some((mut rest, value)) = line.rsplit_once(' ') else { return };
+        let mut pod = 0;
         while let Some((at, suffix)) = next_name(rest) {
             let end = rest[at..].find('"').map_or(rest.len(), |length| at + length);
             if rest[..at].ends_with(",pod=\"") {
@@ -73,21 +103,39 @@ impl Template {
                     self.pods.len() - 1
                 });
             }
-            parts.push((rest[..end].to_owned(), suffix));
+            self.page.extend_from_slice(rest[..end].as_bytes());
+            self.page.push(b'-');
+            let at = self.page.len();
+            match suffix {
+                Suffix::Pod => self.names.push((at, pod)),
+                Suffix::Workload => self.workloads.push(at),
+            }
+            let digits = if suffix == Suffix::Pod { suffix_of(0, 0) } else { workload_of(0) };
+            self.page.extend_from_slice(digits.as_bytes());
             rest = &rest[end..];
         }
-        let value = value.parse().unwrap_or(0.0);
-        self.lines.push(Line { parts, rest: rest.to_owned(), value, grows, pod });
+        self.page.extend_from_slice(rest.as_bytes());
+        self.page.push(b' ');
+        let at = self.page.len();
+        match value.parse().ok().filter(|_| moves != Moves::Not) {
+            Some(value) => {
+                self.values.push(Moving { at, value, moves });
+                self.page.extend_from_slice(&[b'0'; WIDTH]);
+                self.page[at + INTEGERS] = b'.';
+            }
+            None => self.page.extend_from_slice(value.as_bytes()),
+        }
+        self.page.push(b'\n');
+        self.series += 1;
     }
 
     /// Harm, which a node of plain files does not have.
-    fn add_harm(&mut self) {
+    fn add_harm(&mut self, page: &str) {
         let pods: Vec<String> = self.pods.iter().step_by(SLOWED).cloned().collect();
         for pod in pods {
-            let namespace = self.lines.iter().find_map(|line| {
-                let (text, _) = line.parts.first().filter(|(text, _)| text.ends_with(&pod))?;
-                Some(text.split("namespace=\"").nth(1)?.split('"').next()?.to_owned())
-            });
+            let of_pod = page.lines().find(|line| line.contains(&format!(",pod=\"{pod}\"")));
+            let namespace =
+                of_pod.and_then(|line| line.split("namespace=\"").nth(1)?.split('"').next());
             let of = format!("namespace=\"{}\",pod=\"{pod}\"", namespace.unwrap_or_default());
             for line in [
                 format!("cpuwarden_pod_slowed_seconds_total{{{of},reason=\"neighbor\"}} 60"),
@@ -96,31 +144,32 @@ impl Template {
                     "cpuwarden_pod_slowed_by_seconds_total{{{of},aggressor_namespace=\"batch\",aggressor_workload=\"report\",beyond_request=\"true\"}} 60"
                 ),
             ] {
-                self.add(&line, true);
+                self.add(&line, Moves::Grows);
             }
         }
     }
 
     /// Number of series of a node.
     pub(super) fn series(&self) -> usize {
-        self.lines.len()
+        self.series
     }
 
     /// The page of a node at this time.
-    pub(super) fn page(&self, node: usize, elapsed: Duration) -> String {
-        let growth = 1.0 + elapsed.as_secs_f64() / DOUBLES;
-        let mut page = String::with_capacity(self.lines.len() * 160);
-        for line in &self.lines {
-            let generation = self.generation(node, line.pod, elapsed);
-            for (text, suffix) in &line.parts {
-                page.push_str(text);
-                let _ = match suffix {
-                    Suffix::Pod => write!(page, "-{node}-{generation}"),
-                    Suffix::Workload => write!(page, "-{}", node % SPREAD),
-                };
-            }
-            let value = if line.grows { line.value * growth } else { line.value };
-            let _ = writeln!(page, "{} {value}", line.rest);
+    pub(super) fn page(&self, node: usize, elapsed: Duration) -> Vec<u8> {
+        let mut page = self.page.clone();
+        let mut write = |at: usize, text: &[u8]| page[at..at + text.len()].copy_from_slice(text);
+        let of_pod = |pod| suffix_of(node, self.generation(node, pod, elapsed));
+        let suffixes: Vec<String> = (0..self.pods.len().max(1)).map(of_pod).collect();
+        self.names.iter().for_each(|&(at, pod)| write(at, suffixes[pod].as_bytes()));
+        let workload = workload_of(node);
+        self.workloads.iter().for_each(|&at| write(at, workload.as_bytes()));
+        let seconds = elapsed.as_secs_f64();
+        for moving in &self.values {
+            let value = match moving.moves {
+                Moves::Passes => moving.value + seconds,
+                Moves::Grows | Moves::Not => moving.value * (1.0 + seconds / DOUBLES),
+            };
+            write(moving.at, &digits(value));
         }
         page
     }
@@ -132,6 +181,27 @@ impl Template {
         let offset = ((node * pods + pod) as f64 * 0.618_033_988_749_895).fract();
         (elapsed.as_secs_f64() / self.lifetime.as_secs_f64() + offset) as u64
     }
+}
+
+/// What follows the name of a pod: its node and generation.
+fn suffix_of(node: usize, generation: u64) -> String {
+    format!("{node:05}-{generation:05}")
+}
+
+/// What follows the name of a workload.
+fn workload_of(node: usize) -> String {
+    format!("{:02}", node % SPREAD)
+}
+
+/// A value with a fixed number of digits.
+fn digits(value: f64) -> [u8; WIDTH] {
+    let mut rest = (value * 10_f64.powi(DECIMALS as i32)) as u64;
+    let mut text = [b'.'; WIDTH];
+    for at in (0..WIDTH).rev().filter(|&at| at != INTEGERS) {
+        text[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    text
 }
 
 /// Position of the next value that gets a suffix.
@@ -156,24 +226,29 @@ mod tests {
     const PAGE: &str = "# HELP a Help.\n# TYPE a counter\n\
         a{namespace=\"s\",pod=\"p\",container=\"c\"} 2\n# TYPE b gauge\n\
         b{namespace=\"s\",pod=\"p\",container=\"c\",uid=\"u\",workload=\"w\"} 3\n\
+        # TYPE last_timestamp_seconds gauge\nlast_timestamp_seconds 1800000000.5\n\
         # TYPE c histogram\nc_bucket{le=\"1\"} 4\n";
 
     #[test]
     fn a_page_has_the_names_of_its_node_and_grows() {
         let template = Template::new(PAGE, Duration::from_secs(1000));
-        let page = template.page(41, Duration::from_secs(600));
-        let lines: Vec<&str> = page.lines().take(3).collect();
+        let page = String::from_utf8(template.page(41, Duration::from_secs(600))).unwrap();
+        let lines: Vec<&str> = page.lines().take(4).collect();
         let generation = template.generation(41, 0, Duration::from_secs(600));
-        let of = |name: &str| name.replace('G', &generation.to_string());
-        assert_eq!(lines[0], of("a{namespace=\"s\",pod=\"p-41-G\",container=\"c\"} 4"));
+        let of = |name: &str| name.replace('G', &format!("{generation:05}"));
+        assert_eq!(
+            lines[0],
+            of("a{namespace=\"s\",pod=\"p-00041-G\",container=\"c\"} 000000000004.000000")
+        );
         assert_eq!(
             lines[1],
             of(
-                "b{namespace=\"s\",pod=\"p-41-G\",container=\"c\",uid=\"u-41-G\",workload=\"w-1\"} 3"
+                "b{namespace=\"s\",pod=\"p-00041-G\",container=\"c\",uid=\"u-00041-G\",workload=\"w-01\"} 3"
             )
         );
-        assert_eq!(lines[2], "c_bucket{le=\"1\"} 8");
-        assert!(page.contains("aggressor_workload=\"report-1\""), "{page}");
+        assert_eq!(lines[2], "last_timestamp_seconds 001800000600.500000");
+        assert_eq!(lines[3], "c_bucket{le=\"1\"} 000000000008.000000");
+        assert!(page.contains("aggressor_workload=\"report-01\""), "{page}");
         assert_eq!(template.series(), page.lines().count());
     }
 

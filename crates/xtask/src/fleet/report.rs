@@ -69,6 +69,8 @@ pub(super) fn report(
     row("resident memory, GiB", format!("{:.2}", last.resident_bytes / GIB));
     row("heap, GiB", format!("{:.2}", last.heap_bytes / GIB));
     row("CPU, cores", format!("{cores:.2}"));
+    let replayer = (last.replayer_seconds - first.replayer_seconds) / seconds;
+    row("CPU of the replayer, cores", format!("{replayer:.2}"));
     row(
         "resident memory per million scraped, GiB",
         format!("{:.2}", last.resident_bytes / GIB / million),
@@ -162,6 +164,18 @@ fn panels(text: &mut String, prometheus: &Prometheus, end: u64, seconds: u64) ->
         }
     }
     Ok(())
+}
+
+/// Series that remote write has brought to another store; empty without one.
+pub(super) fn stored(names: &[(String, f64)]) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{:<62} {:>8}\n", "in VictoriaMetrics, by remote write", "series");
+    for (name, series) in names {
+        let _ = writeln!(text, "{name:<62} {series:>8}");
+    }
+    text
 }
 
 /// The expression with every variable at All.

@@ -5,13 +5,14 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use procfs::process::Process;
 use serde_json::Value;
 
-use super::FleetError;
 use super::http::{self, free_address, percent_encoded};
+use super::{FleetError, bound};
 use crate::workspace;
 
 /// Interval of the scrapes, seconds.
@@ -38,6 +39,8 @@ pub(super) struct Prometheus {
 pub(super) struct Cost {
     pub(super) at: Instant,
     pub(super) cpu_seconds: f64,
+    /// CPU time of this process, which serves the replayed pages.
+    pub(super) replayer_seconds: f64,
     pub(super) resident_bytes: f64,
     pub(super) heap_bytes: f64,
     pub(super) head_series: f64,
@@ -62,8 +65,12 @@ pub(super) struct QueryCost {
 }
 
 impl Prometheus {
-    /// Starts it in a directory.
-    pub(super) fn start(directory: &Path, targets: &[Target]) -> Result<Self, FleetError> {
+    /// Starts it in a directory. `more`: further parts of its configuration.
+    pub(super) fn start(
+        directory: &Path,
+        targets: &[Target],
+        more: &str,
+    ) -> Result<Self, FleetError> {
         let failed = |error| FleetError::io(directory, error);
         for rules in ["recording.yaml", "alerts.yaml"] {
             let from = workspace::root().join("deploy/rules").join(rules);
@@ -71,7 +78,8 @@ impl Prometheus {
         }
         let mut text = format!(
             "global: {{scrape_interval: {SCRAPE_SECONDS}s, scrape_timeout: {SCRAPE_SECONDS}s, \
-             evaluation_interval: {RULE_SECONDS}s}}\nrule_files: [recording.yaml, alerts.yaml]\n\
+             evaluation_interval: {RULE_SECONDS}s, external_labels: {{shard: \"0\"}}}}\n\
+             rule_files: [recording.yaml, alerts.yaml]\n{more}\
              scrape_configs:\n  - job_name: cpuwarden\n    honor_labels: true\n    static_configs:\n"
         );
         for Target { node, address, path } in targets {
@@ -84,7 +92,7 @@ impl Prometheus {
         fs::write(directory.join("prometheus.yaml"), text).map_err(failed)?;
         let address = free_address().map_err(failed)?;
         let log = fs::File::create(directory.join("prometheus.log")).map_err(failed)?;
-        let child = Command::new("prometheus")
+        let child = bound("prometheus")
             .args(["--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--log.level=warn"])
             .arg(format!("--web.listen-address={address}"))
             .arg("--web.enable-lifecycle")
@@ -117,6 +125,7 @@ impl Prometheus {
         Ok(Cost {
             at: Instant::now(),
             cpu_seconds: value("process_cpu_seconds_total"),
+            replayer_seconds: own_cpu_seconds(),
             resident_bytes: value("process_resident_memory_bytes"),
             heap_bytes: value("go_memstats_heap_alloc_bytes"),
             head_series: value("prometheus_tsdb_head_series"),
@@ -189,6 +198,13 @@ impl Prometheus {
     fn json(&self, path: &str) -> io::Result<Value> {
         serde_json::from_str(&http::get(self.address, path)?).map_err(io::Error::other)
     }
+}
+
+/// CPU time of this process so far.
+fn own_cpu_seconds() -> f64 {
+    let stat = Process::myself().and_then(|process| process.stat());
+    let ticks = stat.map_or(0, |stat| stat.utime + stat.stime);
+    ticks as f64 / procfs::ticks_per_second() as f64
 }
 
 impl Drop for Prometheus {

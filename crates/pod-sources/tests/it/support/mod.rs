@@ -39,6 +39,7 @@ pub(crate) async fn node() -> Node {
         pod_resources_socket: None,
         poll_interval: Duration::from_millis(50),
         request_timeout: Duration::from_secs(5),
+        apiserver_spread: Duration::ZERO,
         ..PodConfig::default()
     };
     config.kubelet.url = stub.url();
