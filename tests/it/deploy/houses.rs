@@ -264,7 +264,7 @@ fn valid_keys_of_the_configuration_reach_the_agent() {
     };
     let given = "config.cpuBudget=0.05,config.schedTraceBudget=1,config.maxSeries=100,config.sampleInterval=30s 500ms,config.log=off,\
                  config.reservedCpus=0-1,config.recordSize=250MiB,config.podLabels=team,config.adviceAfter=7days,\
-                 config.bpfCounters=off,config.gc=on";
+                 config.bpfCounters=false,config.gc=true";
     let expected = "adviceAfter: 7days\nbpfCounters: \"off\"\ncpuBudget: 0.05\ngc: \"on\"\nlog: \"off\"\nmaxSeries: 100\n\
                     metrics: standard\npodLabels: team\nrecordSize: 250MiB\nreservedCpus: 0-1\n\
                     sampleInterval: 30s 500ms\nschedTraceBudget: 1";
