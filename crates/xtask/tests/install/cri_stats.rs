@@ -20,8 +20,8 @@ const SAMPLES: usize = 7;
 /// More than the time between two reads of a container by cAdvisor (10 to 15 s) or by the agent (10 s
 /// while it runs).
 const BETWEEN_SAMPLES: Duration = Duration::from_secs(20);
-/// Pages between a value of the agent and its bounds. The agent reads an idle container's slow files
-/// every 60 s.
+/// Pages between a value of the agent and its bounds. The agent reads the slow files of an idle
+/// container more rarely, but its values stand still.
 const DISTANCE: usize = 3;
 /// Pods whose series are compared: all run for the whole test.
 const PODS: [&str; 4] = ["stats-throttled", "stats-busy", "stats-idle", "stats-best-effort"];
