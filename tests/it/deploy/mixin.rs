@@ -133,8 +133,7 @@ fn recorded() -> Vec<Value> {
 }
 
 /// Series and value of a line, without its timestamp, if it is a container's of [`FAMILIES`]. The
-/// kubelet also has series of cgroups and sandboxes, without a container. The recorded agent had
-/// those of sandboxes that use CPU, which it does not serve any more.
+/// kubelet also has series of cgroups and sandboxes, without a container.
 fn parse(line: &str) -> Option<(String, f64)> {
     let end = line.rfind('}')?;
     let value = line[end + 1..].split_whitespace().next()?.parse().ok()?;
@@ -144,8 +143,15 @@ fn parse(line: &str) -> Option<(String, f64)> {
     (is_known && is_container).then(|| (line[..=end].to_owned(), value))
 }
 
+/// Values of a series from those on the pages. A gauge has the median of them: the working set of a
+/// pod that starts a process each second has another value for each reader.
 fn continued(values: &[f64], is_counter: bool) -> Vec<String> {
-    let grown = if is_counter { values[PAGES - 1] - values[0] } else { 0.0 };
+    if !is_counter {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        return vec![sorted[PAGES / 2].to_string(); VALUES];
+    }
+    let grown = values[PAGES - 1] - values[0];
     // The last page is the first of the next round.
     let value = |at: usize| {
         let (round, at) = (at / (PAGES - 1), at % (PAGES - 1));
