@@ -19,6 +19,13 @@ pub(super) struct Delay {
     pub(super) spread: Duration,
 }
 
+impl Delay {
+    /// `chance` is a random number in 0..1.
+    pub(super) fn length(self, chance: f64) -> Duration {
+        self.least + self.spread.mul_f64(chance)
+    }
+}
+
 /// Sources that a configuration uses.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
@@ -97,5 +104,34 @@ impl Sources {
     /// Whether any source can name a pod.
     pub(super) fn can_name(&self) -> bool {
         self.pods_api.is_some() || !self.polled.is_empty() || self.apiserver.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tls_client::apiserver::ApiServerConfig;
+
+    use super::*;
+
+    #[test]
+    fn agents_that_start_together_do_not_list_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = Some("https://127.0.0.1:1".to_owned());
+        let config = |source| PodConfig {
+            source,
+            node_name: Some("n".to_owned()),
+            apiserver: ApiServerConfig { url: url.clone(), ..ApiServerConfig::default() },
+            apiserver_fallback: true,
+            pod_resources_socket: None,
+            pods_api_socket: directory.path().join("none"),
+            ..PodConfig::default()
+        };
+        let delays = |source| {
+            let sources = Sources::of(&config(source), &Arc::default()).unwrap();
+            let (_, delay) = sources.apiserver.unwrap();
+            [0.0, 0.5, 1.0].map(|chance| delay.length(chance).as_secs())
+        };
+        assert_eq!(delays(PodSource::ApiServer), [0, 5, 10]);
+        assert_eq!(delays(PodSource::Auto), [60, 90, 120], "the fallback");
     }
 }

@@ -192,7 +192,7 @@ impl Supervisor {
 
 impl Fallback {
     fn new(server: ApiServer, delay: Delay) -> Self {
-        Self { server: Arc::new(server), watch: None, due: delay.end(fastrand::f64()), delay }
+        Self { server: Arc::new(server), watch: None, due: due(delay), delay }
     }
 
     fn due(&self) -> Option<Instant> {
@@ -212,16 +212,14 @@ impl Fallback {
 
     /// Postpones the next start and ends the watch; returns whether there was one.
     fn end(&mut self) -> bool {
-        self.due = self.delay.end(fastrand::f64());
+        self.due = due(self.delay);
         self.watch.take().is_some()
     }
 }
 
-impl Delay {
-    /// End of a delay that begins now; `chance` is a random number in 0..1.
-    fn end(self, chance: f64) -> Instant {
-        Instant::now() + self.least + self.spread.mul_f64(chance)
-    }
+/// End of a delay that begins now.
+fn due(delay: Delay) -> Instant {
+    Instant::now() + delay.length(fastrand::f64())
 }
 
 /// Watches the Pods API forever, with a backoff between failures.

@@ -56,8 +56,8 @@ impl NodeCondition {
         watchdog: &Watchdog,
     ) -> kube::Result<Self> {
         let beat = watchdog.watch(Part::NodeCondition, ROUND);
-        let client = connection.client()?;
-        Ok(Self(tokio::spawn(run(Reporter::new(client, node, metrics, fastrand::f64), measured, beat))))
+        let reporter = Reporter::new(connection.client()?, node, metrics, fastrand::f64);
+        Ok(Self(tokio::spawn(run(reporter, measured, beat))))
     }
 }
 

@@ -151,7 +151,13 @@ mod tests {
     /// Shares of a round next to the thresholds of the sum of six, and rounds without a measurement.
     fn restless() -> impl Strategy<Value = Vec<f64>> {
         let share = prop_oneof![
-            Just(0.0), Just(0.02), Just(0.29), Just(0.3), Just(0.31), Just(0.6), Just(-1.0)
+            Just(0.0),
+            Just(0.02),
+            Just(0.29),
+            Just(0.3),
+            Just(0.31),
+            Just(0.6),
+            Just(-1.0)
         ];
         prop::collection::vec(share, 7..200)
     }
