@@ -20,7 +20,8 @@ use super::{FleetError, bound, http};
 const WEIGHTS: [(&str, &str); 2] = [("cpu.shares", "8192"), ("cpu.weight", "800")];
 
 /// Work of a service: some milliseconds, then a pause.
-const SERVICE: &str = "while :; do i=0; while [ $i -lt 8000 ]; do i=$((i+1)); done; sleep 0.02; done";
+const SERVICE: &str =
+    "while :; do i=0; while [ $i -lt 8000 ]; do i=$((i+1)); done; sleep 0.02; done";
 const SPIN: &str = "while :; do :; done";
 const UIDS: [&str; 2] =
     ["8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0390", "8e0d3a0c-5f4b-4f60-9f2a-3d8c1d0c0391"];

@@ -126,7 +126,8 @@ impl PlainNode {
         let list = pod_list(&listed);
         let kubelet_is_down = Arc::new(AtomicBool::new(false));
         let is_down = Arc::clone(&kubelet_is_down);
-        let answer = move || if is_down.load(Ordering::Relaxed) { String::new() } else { list.clone() };
+        let answer =
+            move || if is_down.load(Ordering::Relaxed) { String::new() } else { list.clone() };
         let kubelet = http::serve("application/json", move |_| answer())
             .map_err(|error| FleetError::io(&root, error))?;
         let node = Self { name, root, containers, kubelet_is_down };

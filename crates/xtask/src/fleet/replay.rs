@@ -134,7 +134,8 @@ impl Template {
         let pods: Vec<String> = self.pods.iter().step_by(SLOWED).cloned().collect();
         for pod in pods {
             let of_pod = page.lines().find(|line| line.contains(&format!(",pod=\"{pod}\"")));
-            let namespace = of_pod.and_then(|line| line.split("namespace=\"").nth(1)?.split('"').next());
+            let namespace =
+                of_pod.and_then(|line| line.split("namespace=\"").nth(1)?.split('"').next());
             let of = format!("namespace=\"{}\",pod=\"{pod}\"", namespace.unwrap_or_default());
             for line in [
                 format!("cpuwarden_pod_slowed_seconds_total{{{of},reason=\"neighbor\"}} 60"),
@@ -156,8 +157,7 @@ impl Template {
     /// The page of a node at this time.
     pub(super) fn page(&self, node: usize, elapsed: Duration) -> Vec<u8> {
         let mut page = self.page.clone();
-        let mut write =
-            |at: usize, text: &[u8]| page[at..at + text.len()].copy_from_slice(text);
+        let mut write = |at: usize, text: &[u8]| page[at..at + text.len()].copy_from_slice(text);
         let of_pod = |pod| suffix_of(node, self.generation(node, pod, elapsed));
         let suffixes: Vec<String> = (0..self.pods.len().max(1)).map(of_pod).collect();
         self.names.iter().for_each(|&(at, pod)| write(at, suffixes[pod].as_bytes()));
@@ -242,7 +242,9 @@ mod tests {
         );
         assert_eq!(
             lines[1],
-            of("b{namespace=\"s\",pod=\"p-00041-G\",container=\"c\",uid=\"u-00041-G\",workload=\"w-01\"} 3")
+            of(
+                "b{namespace=\"s\",pod=\"p-00041-G\",container=\"c\",uid=\"u-00041-G\",workload=\"w-01\"} 3"
+            )
         );
         assert_eq!(lines[2], "last_timestamp_seconds 001800000600.500000");
         assert_eq!(lines[3], "c_bucket{le=\"1\"} 000000000008.000000");

@@ -69,6 +69,8 @@ pub(super) fn report(
     row("resident memory, GiB", format!("{:.2}", last.resident_bytes / GIB));
     row("heap, GiB", format!("{:.2}", last.heap_bytes / GIB));
     row("CPU, cores", format!("{cores:.2}"));
+    let replayer = (last.replayer_seconds - first.replayer_seconds) / seconds;
+    row("CPU of the replayer, cores", format!("{replayer:.2}"));
     row(
         "resident memory per million scraped, GiB",
         format!("{:.2}", last.resident_bytes / GIB / million),

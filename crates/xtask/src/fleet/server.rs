@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use procfs::process::Process;
 use serde_json::Value;
 
 use super::http::{self, free_address, percent_encoded};
@@ -38,6 +39,8 @@ pub(super) struct Prometheus {
 pub(super) struct Cost {
     pub(super) at: Instant,
     pub(super) cpu_seconds: f64,
+    /// CPU time of this process, which serves the replayed pages.
+    pub(super) replayer_seconds: f64,
     pub(super) resident_bytes: f64,
     pub(super) heap_bytes: f64,
     pub(super) head_series: f64,
@@ -122,6 +125,7 @@ impl Prometheus {
         Ok(Cost {
             at: Instant::now(),
             cpu_seconds: value("process_cpu_seconds_total"),
+            replayer_seconds: own_cpu_seconds(),
             resident_bytes: value("process_resident_memory_bytes"),
             heap_bytes: value("go_memstats_heap_alloc_bytes"),
             head_series: value("prometheus_tsdb_head_series"),
@@ -194,6 +198,13 @@ impl Prometheus {
     fn json(&self, path: &str) -> io::Result<Value> {
         serde_json::from_str(&http::get(self.address, path)?).map_err(io::Error::other)
     }
+}
+
+/// CPU time of this process so far.
+fn own_cpu_seconds() -> f64 {
+    let stat = Process::myself().and_then(|process| process.stat());
+    let ticks = stat.map_or(0, |stat| stat.utime + stat.stime);
+    ticks as f64 / procfs::ticks_per_second() as f64
 }
 
 impl Drop for Prometheus {

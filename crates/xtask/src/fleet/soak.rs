@@ -24,8 +24,7 @@ const MOST_GROWTH: f64 = 1.1;
 /// Limit of the recording: full early, so that the oldest files are removed all the time.
 const RECORDING: &str = "4MiB";
 /// Names of the figures that must stay.
-const STAYING: [&str; 5] =
-    ["resident KiB", "kernel KiB", "descriptors", "series", "recording KiB"];
+const STAYING: [&str; 5] = ["resident KiB", "kernel KiB", "descriptors", "series", "recording KiB"];
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -93,6 +92,8 @@ pub fn run(options: &SoakOptions) -> Result<(), FleetError> {
         format!("--kubelet-readonly-url=http://{kubelet}"),
         format!("--sample-interval={}ms", options.interval.as_millis()),
         format!("--record={},{RECORDING}", history.display()),
+        // Else a busy machine makes the samples rarer.
+        "--cpu-budget=1000".to_owned(),
     ]);
     let log = directory.path().join("agent.log");
     let agent = Agent::start_in(own.as_deref(), &program, "soak", &flags, &log)?;

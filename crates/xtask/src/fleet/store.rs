@@ -50,7 +50,8 @@ impl Store {
 
     /// Names of its series with their numbers.
     pub(super) fn names(&self) -> io::Result<Vec<(String, f64)>> {
-        let query = percent_encoded("sort_by_label(count({__name__!=\"\"}) by (__name__), \"__name__\")");
+        let query =
+            percent_encoded("sort_by_label(count({__name__!=\"\"}) by (__name__), \"__name__\")");
         let text = http::get(self.address, &format!("/api/v1/query?query={query}"))?;
         let answer: Value = serde_json::from_str(&text).map_err(io::Error::other)?;
         let series = answer["data"]["result"].as_array().into_iter().flatten();

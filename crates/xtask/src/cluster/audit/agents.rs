@@ -5,7 +5,7 @@ use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -52,8 +52,9 @@ impl Nodes {
 
     /// Lets the kubelets answer, or not.
     pub(super) fn set_kubelets(&self, answer: bool) {
-        let down = self.nodes.iter().map(|(node, _)| &node.kubelet_is_down);
-        down.for_each(|is_down: &std::sync::Arc<AtomicBool>| is_down.store(!answer, Ordering::Relaxed));
+        for (node, _) in &self.nodes {
+            node.kubelet_is_down.store(!answer, Ordering::Relaxed);
+        }
     }
 
     /// Moves the counters for a while.

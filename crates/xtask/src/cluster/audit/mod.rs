@@ -2,7 +2,7 @@
 //!
 //! The control plane is real, with an audit log of all requests. The agents run as the chart's
 //! DaemonSet says: with its environment, configuration, service account and rights. Their nodes are
-//! plain files, and their kubelets ask nobody about the agents, as real ones do.
+//! plain files; their kubelets do not have the token of an agent reviewed, as real ones do.
 
 mod agents;
 mod requests;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::session::Cluster;
+use super::session::{Cluster, wait_until};
 use super::{ClusterError, Release, ensure, write};
 use crate::{process, workspace};
 use agents::{Agents, Container, Nodes};
@@ -33,6 +33,9 @@ const PODS_PER_NODE: usize = 50;
 const LOAD: &str = "load";
 /// Length of the phases in which something fails or changes.
 const FAULT: Duration = Duration::from_secs(60);
+/// Length of a start: the first report of a node's condition comes within two minutes.
+const START: Duration = Duration::from_secs(130);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -156,7 +159,7 @@ impl Run<'_> {
         let mut agents = None;
         self.phase(name, || {
             agents = Some(start()?);
-            self.nodes.run_for(Duration::from_secs(90).saturating_sub(began.elapsed()))
+            self.nodes.run_for(START.saturating_sub(began.elapsed()))
         })?;
         let requests = self.requests_since(earlier)?;
         for what in counts(&requests).into_keys() {
@@ -188,7 +191,7 @@ impl Run<'_> {
             (after.cpu_seconds - cost.cpu_seconds) / seconds,
             after.resident_mib,
         );
-        // For whoever follows a pipe.
+        // A pipe shows each phase when it ends.
         let _ = std::io::stdout().flush();
         Ok(())
     }
@@ -243,10 +246,14 @@ impl Run<'_> {
         }
         self.cluster.kubectl(&["create", "namespace", LOAD])?;
         self.cluster.kubectl(&["create", "serviceaccount", "app", "--namespace", LOAD])?;
-        let nodes = self.nodes.names().map(|name| {
-            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        });
-        let pods = self.nodes.names().flat_map(|node| (0..PODS_PER_NODE).map(move |pod| pod_of(node, pod)));
+        let nodes = self
+            .nodes
+            .names()
+            .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
+        let pods = self
+            .nodes
+            .names()
+            .flat_map(|node| (0..PODS_PER_NODE).map(move |pod| pod_of(node, pod)));
         for objects in [nodes.collect::<Vec<_>>(), pods.collect()] {
             let path = self.cluster.work().join("objects.json");
             let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -260,7 +267,8 @@ impl Run<'_> {
     fn change_pods(&self) -> Result<(), ClusterError> {
         let label = format!("changed={}", second_of_day() as u64);
         let arguments = ["label", "pods", "--all", "--namespace", LOAD, "--overwrite", &label];
-        self.cluster.kubectl(&arguments)?;
+        // On a busy machine a connection is lost.
+        wait_until("changed pods", PATIENCE, || Ok(self.cluster.kubectl(&arguments).is_ok()))?;
         Ok(())
     }
 

@@ -47,7 +47,9 @@ impl Request {
 }
 
 /// Numbers by verb and resource.
-pub(super) fn counts<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<&'a str, usize> {
+pub(super) fn counts<'a>(
+    requests: impl IntoIterator<Item = &'a Request>,
+) -> BTreeMap<&'a str, usize> {
     let mut counts = BTreeMap::new();
     for request in requests {
         *counts.entry(request.what.as_str()).or_default() += 1;
