@@ -82,8 +82,13 @@ pub(super) fn enter(directories: &[PathBuf], process: u32) -> Result<(), FleetEr
     Ok(())
 }
 
-/// Kernel memory charged to a cgroup, KiB; `None` if it is not counted.
+/// Kernel memory charged to a cgroup, KiB, without what the kernel can reclaim: names of removed files
+/// and cgroups stay until memory is scarce. `None` if it is not counted.
 pub(super) fn kernel_kib(directory: &Path) -> Option<f64> {
+    // v2, else v1. Both fail once nothing is left to reclaim.
+    if fs::write(directory.join("memory.reclaim"), "1G").is_err() {
+        let _ = fs::write(directory.join("memory.force_empty"), "0");
+    }
     let v1 = fs::read_to_string(directory.join("memory.kmem.usage_in_bytes")).ok();
     let v2 = || {
         let stat = fs::read_to_string(directory.join("memory.stat")).ok()?;
