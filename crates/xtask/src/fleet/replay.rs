@@ -103,7 +103,7 @@ impl Template {
                     self.pods.len() - 1
                 });
             }
-            self.page.extend_from_slice(rest[..end].as_bytes());
+            self.page.extend_from_slice(&rest.as_bytes()[..end]);
             self.page.push(b'-');
             let at = self.page.len();
             match suffix {

@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(id: &str, user: &str, verb: &str, object: Value) -> Value {
+    fn entry(id: &str, user: &str, verb: &str, object: &Value) -> Value {
         json!({"auditID": id, "user": {"username": user}, "verb": verb, "objectRef": object,
                "requestURI": "/healthz?verbose", "requestReceivedTimestamp": "2026-11-28T23:59:58.500000Z"})
     }
@@ -106,11 +106,11 @@ mod tests {
     fn a_watch_counts_once_and_a_subresource_is_named() {
         let pods = json!({"resource": "pods"});
         let log = [
-            entry("1", "agent", "watch", pods.clone()),
-            entry("1", "agent", "watch", pods.clone()),
-            entry("2", "agent", "watch", pods),
-            entry("3", "agent", "patch", json!({"resource": "nodes", "subresource": "status"})),
-            entry("4", "probe", "get", Value::Null),
+            entry("1", "agent", "watch", &pods),
+            entry("1", "agent", "watch", &pods),
+            entry("2", "agent", "watch", &pods),
+            entry("3", "agent", "patch", &json!({"resource": "nodes", "subresource": "status"})),
+            entry("4", "probe", "get", &Value::Null),
         ];
         let requests = requests(&log);
         let agents = requests.iter().filter(|request| request.user == "agent");
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn times_are_relative_to_a_start_also_after_midnight() {
-        let request = &requests(&[entry("1", "a", "get", Value::Null)])[0];
+        let request = &requests(&[entry("1", "a", "get", &Value::Null)])[0];
         assert_eq!(request.seconds_after(DAY - 10.0), 8.5);
         let after_midnight = Request { second: 2.5, ..request.clone() };
         assert_eq!(after_midnight.seconds_after(DAY - 10.0), 12.5);
