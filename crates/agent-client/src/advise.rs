@@ -55,8 +55,8 @@ fn kind(text: &str) -> Result<FindingKind, String> {
 }
 
 impl FindingFilter {
-    /// Removes the other findings, and then the containers without any. Returns whether containers
-    /// were there and none is left.
+    /// Removes the other findings, and then the containers without any. Returns whether it
+    /// removed all containers.
     pub fn apply(&self, report: &mut AdviceReport) -> bool {
         if self.kind.is_empty() && !self.warnings || report.containers.is_empty() {
             return false;
@@ -125,7 +125,7 @@ fn select(args: &AdviseArgs, rows: &mut Vec<ContainerReport>) -> Result<(), Fail
     Ok(())
 }
 
-/// What to do about names of which nothing runs on the node.
+/// Remedy for names of which nothing runs on the node.
 const ELSEWHERE: &str = "names are exact: cpuwarden advise without them lists all of this node, and kubectl cpuwarden advise finds the \
                          node of a pod";
 

@@ -21,8 +21,8 @@ const RELIABLE: u32 = 60;
 
 /// Source of the counters of all cgroups.
 pub trait BulkCounters: Send {
-    /// Collects the contents of `cpu.stat` of all cgroups up to so many levels below the kernel's
-    /// root, or of all, and returns their number. On cgroup v2, the usage is that of the last read of
+    /// Collects the contents of `cpu.stat` of the cgroups at most `levels` below the kernel's root, or
+    /// of all with `None`, and returns their number. On cgroup v2, the usage is that of the last read of
     /// an ancestor's `cpu.stat`.
     ///
     /// # Errors

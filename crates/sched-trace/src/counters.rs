@@ -115,8 +115,8 @@ impl GroupCounters {
         Ok(Self { ebpf, groups, version, written: 0, known: HashMap::new(), usages })
     }
 
-    /// Reads the counters of all cgroups up to so many levels below the kernel's root, and returns
-    /// their number; `None`: of all. On cgroup v2 the usage is that of the last read of an ancestor's
+    /// Reads the counters of the cgroups at most `levels` below the kernel's root, or of all with
+    /// `None`, and returns their number. On cgroup v2 the usage is that of the last read of an ancestor's
     /// `cpu.stat`, which must come first.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl GroupCounters {
         Ok(written)
     }
 
-    /// Cgroup v1: reads the usage of all cgroups with cpuacct up to so many levels below the kernel's
+    /// Cgroup v1: reads the usage of the cgroups with cpuacct at most `levels` below the kernel's
     /// root, and returns their number. `None` if this kernel has no cheaper way than their files.
     pub fn collect_usage(&mut self, levels: Option<u32>) -> Option<usize> {
         self.usages.as_mut()?.collect(&self.ebpf, levels).ok()

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::node::{ContainerRow, FeatureState};
+use crate::container::ContainerRow;
+use crate::node::FeatureState;
 
 /// Garbage collection of a container's program. Counters add up over its restarts while the agent
 /// runs, and begin with the first process's own totals.

@@ -6,6 +6,7 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod container;
 mod gc;
 pub mod labels;
 mod limit;
@@ -14,13 +15,16 @@ mod published;
 mod waits;
 mod window;
 
+pub use container::{
+    CfsTotals, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow, KernelCounters, SpecRow,
+    Threads, WINDOW_BUCKETS, WindowHistogram,
+};
 pub use gc::{ContainerGc, GcInterval, GcSettings, GcUnread, NodeGc};
 pub use kernel_text::{Bandwidth, CpuPlace, CpuTimes, Quota, WeightRule};
 pub use limit::{CpuLimit, Limit};
 pub use node::{
-    CfsTotals, CgroupKind, CgroupRow, ContainerIdentity, ContainerRow, CpuWeight, CpusetRow,
-    FeatureState, KernelCounters, KernelInfo, MissingContainer, NodeRow, NodeSnapshot, PodIdentity,
-    PodRow, ProcessRow, SamplerRow, SpecRow, Threads, WINDOW_BUCKETS, WindowHistogram,
+    CgroupKind, CgroupRow, FeatureState, KernelInfo, MissingContainer, NodeRow, NodeSnapshot,
+    PodIdentity, PodRow, ProcessRow, SamplerRow,
 };
 pub use published::Published;
 pub use waits::{

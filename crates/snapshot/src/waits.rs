@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::node::{ContainerIdentity, ContainerRow, FeatureState, PodIdentity};
+use crate::container::{ContainerIdentity, ContainerRow};
+use crate::node::{FeatureState, PodIdentity};
 
 /// Upper bounds of the run-queue latency histogram, nanoseconds; one more bucket is unbounded.
 pub const LATENCY_BOUNDS_NS: [u64; 9] = [

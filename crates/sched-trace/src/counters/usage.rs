@@ -52,7 +52,7 @@ impl Usages {
         Ok(Self { records: map(ebpf, TABLE, MAPPED)?, written: 0, known: HashMap::new() })
     }
 
-    /// Reads the usage of all cgroups up to so many levels below the kernel's root, and returns their
+    /// Reads the usage of the cgroups at most `levels` below the kernel's root, and returns their
     /// number.
     pub(super) fn collect(
         &mut self,

@@ -163,6 +163,14 @@ pub fn record(options: &Options, archive: &Path) -> Result<ExitCode, ClusterErro
     namespace::enter(|| recording::record(&Cluster::find_or_start(options, &tests)?, archive))
 }
 
+/// The agent for this machine, built unless the options name one.
+fn host_agent(options: &Options) -> Result<PathBuf, ClusterError> {
+    match &options.agent {
+        Some(agent) => Ok(agent.clone()),
+        None => Ok(generated::build_agent()?),
+    }
+}
+
 /// Moves pods of three nodes, which are subtrees of this machine's cgroups, with the real
 /// descheduler: by PSI and by the agent's contention. Prints what it did.
 ///
@@ -171,10 +179,7 @@ pub fn record(options: &Options, archive: &Path) -> Result<ExitCode, ClusterErro
 /// result that is not as expected.
 pub fn deschedule(options: &Options, only: Option<By>) -> Result<ExitCode, ClusterError> {
     check_prerequisites()?;
-    let agent = match &options.agent {
-        Some(agent) => agent.clone(),
-        None => generated::build_agent()?,
-    };
+    let agent = host_agent(options)?;
     binaries::descheduler()?;
     binaries::kubernetes(&options.release)?;
     let tests = test_run::build_one("xtask", "install")?;
@@ -188,10 +193,7 @@ pub fn deschedule(options: &Options, only: Option<By>) -> Result<ExitCode, Clust
 /// As for [`build`]; a request that the chart's values do not explain.
 pub fn audit(options: &Options, audited: &AuditOptions) -> Result<ExitCode, ClusterError> {
     check_prerequisites()?;
-    let agent = match &options.agent {
-        Some(agent) => agent.clone(),
-        None => generated::build_agent()?,
-    };
+    let agent = host_agent(options)?;
     tools::helm()?;
     binaries::kubernetes(&options.release)?;
     let tests = test_run::build_one("xtask", "install")?;

@@ -183,12 +183,12 @@ impl Template {
     }
 }
 
-/// What follows the name of a pod: its node and generation.
+/// Suffix of a pod's name: its node and generation.
 fn suffix_of(node: usize, generation: u64) -> String {
     format!("{node:05}-{generation:05}")
 }
 
-/// What follows the name of a workload.
+/// Suffix of a workload's name.
 fn workload_of(node: usize) -> String {
     format!("{:02}", node % SPREAD)
 }

@@ -347,7 +347,7 @@ fn grown(lines: &[Figures]) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// A line for every 300 s with these sizes, the first at the start.
+    /// Lines with these sizes, 300 s apart; the first is at 0 s.
     fn lines(sizes: &[f64]) -> Vec<Figures> {
         let line = |(at, &size): (u64, &f64)| Figures {
             seconds: at * 300,

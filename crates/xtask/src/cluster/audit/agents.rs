@@ -68,7 +68,7 @@ impl Nodes {
     }
 }
 
-/// What the chart gives the agent's container.
+/// Settings that the chart gives the agent's container.
 pub(super) struct Container {
     environment: BTreeMap<String, String>,
     /// Whether the kubelet is a source of pods.

@@ -325,7 +325,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// What the API server has used.
+/// Resources that the API server has used.
 struct Cost {
     cpu_seconds: f64,
     resident_mib: f64,

@@ -264,7 +264,7 @@ impl<'a> Experiment<'a> {
     }
 }
 
-/// What the nodes have before a run of the descheduler.
+/// Values of the nodes before a run of the descheduler.
 struct Observed {
     /// Values of the policy's query.
     query: Values,
