@@ -40,31 +40,36 @@ impl TimelineState {
         if self.frame < 2 {
             return None;
         }
-        let mut frame = self.past_frame(self.frame);
-        frame.node.cpus.clone_from(&self.cpus);
         let live =
             self.containers.series().filter(|&(at, _)| self.containers.last(at) == self.frame);
-        frame.containers = live.map(|(_, container)| container.frame(container.rates)).collect();
-        sort(&mut frame.containers);
+        let rows = live.map(|(_, container)| container.frame(container.rates)).collect();
+        let mut frame = self.frame_of(self.frame, rows);
+        frame.node.cpus.clone_from(&self.cpus);
         Some(frame)
     }
 
     fn past_frame(&self, number: u64) -> Frame {
-        let position = position(number);
-        let mut containers = Vec::new();
+        let mut rows = Vec::new();
         for (at, container) in self.containers.series() {
+            let value = |measure| self.containers.value(at, measure, number);
+            let values: [_; Measure::ALL.len()] = std::array::from_fn(value);
+            // Most are containers that have ended, on a node with much churn.
+            if values.iter().all(Option::is_none) {
+                continue;
+            }
             let mut row = container.frame(Rates::default());
             row.limit_cores = None;
-            let mut is_known = false;
-            for (measure, of) in Measure::ALL.into_iter().enumerate() {
-                let value = self.containers.value(at, measure, number);
-                is_known |= value.is_some();
+            for (of, value) in Measure::ALL.into_iter().zip(values) {
                 of.set(&mut row, value);
             }
-            if is_known {
-                containers.push(row);
-            }
+            rows.push(row);
         }
+        self.frame_of(number, rows)
+    }
+
+    /// The frame with these rows.
+    fn frame_of(&self, number: u64, mut containers: Vec<ContainerFrame>) -> Frame {
+        let position = position(number);
         sort(&mut containers);
         Frame {
             at_ms: self.at_ms[position],

@@ -41,13 +41,7 @@ impl Sampler {
             snapshot.waits.join(&mut snapshot.containers);
             snapshot.gc = gc;
             snapshot.gc.join(&mut snapshot.containers);
-            snapshot.cgroups.clear();
-            let cgroups = tree
-                .cgroups
-                .iter()
-                .map(|(_, cgroup)| cgroup)
-                .filter(|cgroup| cgroup.kind != SampledKind::Above);
-            snapshot.cgroups.extend(cgroups.map(|cgroup| cgroup_row(cgroup, containers)));
+            publish_cgroups(tree, containers, &mut snapshot.cgroups);
             pods.publish(&mut snapshot.pods);
             let mut context = Context {
                 now,
@@ -64,9 +58,40 @@ impl Sampler {
     }
 }
 
-/// Row of a cgroup.
-fn cgroup_row(cgroup: &SampledCgroup, containers: &mut SeriesTable<ContainerSeries>) -> CgroupRow {
-    let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
+/// Writes a row for each cgroup. What a row shares with it already is not shared again: the count of
+/// a value that nobody has touched for a second is not in the CPU's cache.
+fn publish_cgroups(
+    tree: &SampledTree,
+    containers: &SeriesTable<ContainerSeries>,
+    rows: &mut Vec<CgroupRow>,
+) {
+    let cgroups = tree.cgroups.iter().map(|(_, cgroup)| cgroup);
+    let mut written = 0;
+    for cgroup in cgroups.filter(|cgroup| cgroup.kind != SampledKind::Above) {
+        if written == rows.len() {
+            let path = Arc::clone(&cgroup.relative);
+            rows.push(CgroupRow { inode: cgroup.inode, path, kind: CgroupKind::Pending });
+        }
+        let row = &mut rows[written];
+        row.inode = cgroup.inode;
+        if !Arc::ptr_eq(&row.path, &cgroup.relative) {
+            row.path = Arc::clone(&cgroup.relative);
+        }
+        if let Some(kind) = other_kind(&row.kind, cgroup, containers) {
+            row.kind = kind;
+        }
+        written += 1;
+    }
+    rows.truncate(written);
+}
+
+/// Role of a cgroup, unless it is a container with the identity of this row.
+fn other_kind(
+    row: &CgroupKind,
+    cgroup: &SampledCgroup,
+    containers: &SeriesTable<ContainerSeries>,
+) -> Option<CgroupKind> {
+    Some(match (&cgroup.kind, cgroup.naming, cgroup.series) {
         (
             SampledKind::Above | SampledKind::Root | SampledKind::Partition | SampledKind::Qos,
             ..,
@@ -74,11 +99,14 @@ fn cgroup_row(cgroup: &SampledCgroup, containers: &mut SeriesTable<ContainerSeri
         (SampledKind::Pod { .. }, ..) => CgroupKind::Pod,
         (SampledKind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
         (_, Naming::Named | Naming::Unmapped | Naming::BusySandbox, Some(series)) => {
-            CgroupKind::Container(Arc::clone(&containers.get_mut(series).row_mut().identity))
+            let identity = &containers.get(series).row().identity;
+            if matches!(row, CgroupKind::Container(known) if Arc::ptr_eq(known, identity)) {
+                return None;
+            }
+            CgroupKind::Container(Arc::clone(identity))
         }
         _ => CgroupKind::Pending,
-    };
-    CgroupRow { inode: cgroup.inode, path: Arc::clone(&cgroup.relative), kind }
+    })
 }
 
 /// Counts the cgroups by kind.

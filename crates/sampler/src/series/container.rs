@@ -141,8 +141,19 @@ impl Row for ContainerRow {
     fn copy_from(&mut self, other: &Self) {
         let mut numa_memory = std::mem::take(&mut self.numa_memory);
         numa_memory.clone_from(&other.numa_memory);
-        let (identity, cpuset) = (Arc::clone(&other.identity), other.cpuset.clone());
-        let (waits, gc, cgroup) = (other.waits.clone(), other.gc.clone(), other.cgroup.clone());
+        let (identity, waits) = (Arc::clone(&other.identity), other.waits.clone());
+        let cpuset = shared(self.cpuset.take(), other.cpuset.as_ref());
+        let gc = shared(self.gc.take(), other.gc.as_ref());
+        let cgroup = shared(self.cgroup.take(), other.cgroup.as_ref());
         *self = Self { identity, cpuset, waits, gc, cgroup, numa_memory, ..*other };
+    }
+}
+
+/// A share of `other`: the one that is there already, if it is one. The count of a value that nobody
+/// has touched for a second is not in the CPU's cache.
+fn shared<T: ?Sized>(mine: Option<Arc<T>>, other: Option<&Arc<T>>) -> Option<Arc<T>> {
+    match (mine, other) {
+        (Some(mine), Some(other)) if Arc::ptr_eq(&mine, other) => Some(mine),
+        (_, other) => other.cloned(),
     }
 }
