@@ -6,14 +6,15 @@ const AGGRESSORS = 7;
 /** Delay before another attempt after the stream was refused, milliseconds. */
 const RETRY = 3000;
 
-/** Characters without a picture of their own, and those that change the direction of others. */
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
-/** The same in the text of JSON, which escapes some. */
-const HAS_HIDDEN = /\\[bfnrtu]|[\x7f-\x9f\p{Cf}\p{Zl}\p{Zp}]/u;
-const visible = (text) => text.replace(HIDDEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
+/** In the text of JSON, its escapes, and characters without a picture of their own or that change the direction of others. */
+const HIDDEN = /\\(?:u(.{4})|(.))|[\x7f-\x9f\p{Cf}\p{Zl}\p{Zp}]/gu;
+const ESCAPES = { b: 8, f: 12, n: 10, r: 13, t: 9 };
 
-/** The value of JSON, with such characters in names from outside as escapes that can be seen. */
-const parse = (text) => HAS_HIDDEN.test(text) ? JSON.parse(text, (_, value) => typeof value === "string" ? visible(value) : value) : JSON.parse(text);
+/** The value of JSON, with such characters in names from outside as escapes that can be seen. In the text: a function for each value takes 30 times as long as the parser. */
+const parse = (text) => JSON.parse(text.replace(HIDDEN, (found, hex, letter) => {
+  const code = hex ? parseInt(hex, 16) : letter ? ESCAPES[letter] : found.codePointAt(0);
+  return code === undefined ? found : `\\\\u{${code.toString(16)}}`;
+}));
 
 /** Fetches an answer of the API; a failure has the agent's text. */
 export async function get(path) {
@@ -138,6 +139,8 @@ export class Store {
       if (source.readyState === EventSource.CLOSED) setTimeout(() => this.connect(), RETRY);
     });
   }
+
+  disconnect() { this.#source?.close(); }
 
   async #askKind() {
     this.#isKindKnown = true;

@@ -140,14 +140,20 @@ export function meter() {
 /** Number of cells of a strip: one per second of the last minute. */
 const CELLS = 60;
 
-/** Draws values of the last minute as cells, the newest at the right, on a canvas of the page. The label is for readers without sight. */
-export function strip(canvas, values) {
+/** Draws the strips of canvases of the page: pairs of a canvas and its values. All sizes are read first, because a canvas that changes makes the next read lay out the whole page. */
+export function strips(pairs) {
+  const sized = pairs.map(([canvas, values]) => [canvas, values, [canvas.clientWidth, canvas.clientHeight]]);
+  for (const entry of sized) strip(...entry);
+}
+
+/** Draws values of the last minute as cells, the newest at the right. The label is for readers without sight. */
+function strip(canvas, values, size) {
   const known = values.slice(-CELLS).filter((value) => value !== undefined && value !== null);
   const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", known.length ? `last ${known.length} seconds: on average ${percent(mean)}, at most ${percent(Math.max(...known))} of the time` : "no data");
   const scale = window.devicePixelRatio || 1;
-  const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.round(size * scale));
+  const [width, height] = size.map((pixels) => Math.round(pixels * scale));
   if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, width, height);

@@ -181,6 +181,9 @@ document.addEventListener("keydown", (event) => {
 pause.addEventListener("click", turnPause);
 find("help").addEventListener("click", help);
 addEventListener("hashchange", route);
+// A page that the browser keeps for the way back would hold one of its six connections to the agent.
+addEventListener("pagehide", () => store.disconnect());
+addEventListener("pageshow", (event) => { if (event.persisted) store.connect(); });
 bar.onzone = () => { status(); if (store.frame) redraw(); };
 store.on("frame", (frame) => {
   bar.add(frame);

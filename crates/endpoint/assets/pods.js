@@ -1,6 +1,6 @@
 // Tables: victims, aggressors, and the matrix of both.
 
-import { NONE, Selection, cores, h, meter, percent, podName, seconds, setText, step, strip } from "./draw.js";
+import { NONE, Selection, cores, h, meter, percent, podName, seconds, setText, step, strips } from "./draw.js";
 import { culpritName, get, keyOf, lost, matches, pairKey, verdicts } from "./data.js";
 
 /** Rows shown before a button offers the rest. */
@@ -131,9 +131,6 @@ class Victim {
     this.cells.aggressor.classList.toggle("zero", !verdict);
     this.heat = heat ?? [];
   }
-
-  /** Draws what needs the row's size, once it is in the page. */
-  draw() { strip(this.canvas, this.heat); }
 }
 
 /** The table of victims. */
@@ -212,7 +209,7 @@ export class Victims {
       elements.forEach((element, at) => { if (this.body.children[at] !== element) this.body.insertBefore(element, this.body.children[at] ?? null); });
       while (this.body.children.length > elements.length) this.body.lastElementChild.remove();
     });
-    for (const row of shown) this.rows.get(keyOf(row)).draw();
+    strips(shown.map((row) => this.rows.get(keyOf(row))).map(({ canvas, heat }) => [canvas, heat]));
     if (this.rows.size > 2 * sorted.length + 100) {
       const live = new Set(frame.containers.map(keyOf));
       for (const key of this.rows.keys()) if (!live.has(key)) this.rows.delete(key);
@@ -282,7 +279,7 @@ export class Aggressors {
     const value = AGGRESSORS.find((column) => column.id === this.sort).by;
     const rows = [...pods.values()].sort((a, b) => (value ? value(b) - value(a) : 0) || byName(a, b));
     this.selection.update(() => this.body.replaceChildren(...rows.map((pod) => this.#row(frame, pod))));
-    this.body.querySelectorAll("canvas").forEach((canvas, at) => strip(canvas, rows[at].minute));
+    strips([...this.body.querySelectorAll("canvas")].map((canvas, at) => [canvas, rows[at].minute]));
     this.empty.hidden = rows.length > 0;
     setText(this.empty, unknown(frame) || `No pod made another one wait in this ${this.store.window ? "window" : "second"}.`);
   }

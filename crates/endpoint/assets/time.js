@@ -99,8 +99,8 @@ export class TimeBar {
 
   /** Adds a live frame to the chart. */
   add(frame) {
-    if (!this.#asked) { this.load(); return; }
-    if (this.store.window) return;
+    // It is loaded as soon as the agent has said whether this is a recording.
+    if (!this.#asked || this.store.window) return;
     const { atMs, lost: losses, usageCores } = this.points;
     // With longer steps than a frame, the chart is loaded again.
     if (this.range > POINTS || this.store.recording) {

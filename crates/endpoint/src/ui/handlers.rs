@@ -8,12 +8,12 @@ use axum::body::Bytes;
 use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use metrics::exposition::accepts_gzip;
+use flate2::Compression;
 use timeline::{Selection, Timeline};
 
 use super::alone::Alone;
 use super::answers;
-use super::json::{gzip, json};
+use super::json::{gzip, json, reads_gzip};
 use super::parameters::Parameters;
 use super::past::NoWindow;
 use super::views::Views;
@@ -286,11 +286,6 @@ fn parameters(
     parsed.map(|parsed| Parameters { is_local, ..parsed }).map_err(Rejection::Parameter)
 }
 
-fn reads_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
-    accepts_gzip(accepted.unwrap_or_default())
-}
-
 /// An answer as it is sent.
 struct Computed {
     answer: Answer,
@@ -300,7 +295,11 @@ struct Computed {
 impl Computed {
     /// Compresses the answer if the client accepts it and it is large.
     fn new(answer: Answer, accepts_gzip: bool) -> Self {
-        let compressed = answer.as_ref().ok().filter(|_| accepts_gzip).and_then(|json| gzip(json));
+        let compressed = answer
+            .as_ref()
+            .ok()
+            .filter(|_| accepts_gzip)
+            .and_then(|json| gzip(json, Compression::fast()));
         match compressed {
             Some(compressed) => Self { answer: Ok(compressed), is_gzip: true },
             None => Self { answer, is_gzip: false },

@@ -222,8 +222,8 @@ fn the_status_says_what_is_new_and_not_each_second() {
 fn names_are_isolated_and_invisible_characters_are_shown() {
     let server = Server::start(3, true).ten_seconds();
     let browser = open(&server);
-    let shown = r"a\u{202e}b\u{7}";
-    assert_eq!(UNSEEN, "a\u{202e}b\u{7}");
+    let shown = r"a\u{202e}b\u{7}\u{7f}\u{9}\n";
+    assert_eq!(UNSEEN, "a\u{202e}b\u{7}\u{7f}\t\\n");
     let sub = Value::from(format!("shop · {shown}"));
     browser.wait_for(&format!(
         "[...document.querySelectorAll('tbody .sub')].some((sub) => sub.textContent == {sub})"

@@ -420,6 +420,32 @@ fn the_page_is_served_to_browsers_with_a_policy_that_allows_nothing_inline_or_fo
     assert_eq!(server.get("/ui/none.js").0, 404);
 }
 
+#[test]
+fn files_of_the_page_are_compressed_for_clients_that_accept_it() {
+    let server = Server::start(1, true);
+    let (_, index) = server.get_bytes("/", "Accept: text/html");
+    let (head, compressed) = server.get_bytes("/", "Accept: text/html\r\nAccept-Encoding: gzip");
+    assert!(head.contains("vary: accept, accept-encoding"), "{head}");
+    assert_eq!(content(&head, compressed), index);
+    for file in ["ui/page.css", "ui/page.js", "ui/icon.svg", "api/v1/openapi.json"] {
+        let path = format!("/{file}");
+        let (head, plain) = server.get_bytes(&path, "Accept-Encoding: gzip;q=0");
+        assert!(!head.contains("content-encoding"), "{head}");
+        let (head, sent) = server.get_bytes(&path, "Accept-Encoding: gzip");
+        assert!(head.contains("vary: accept-encoding"), "{head}");
+        assert!(sent.len() * 2 < plain.len() || file == "ui/icon.svg", "{file}: {}", sent.len());
+        assert_eq!(content(&head, sent), plain, "{file}");
+    }
+}
+
+/// The body of an answer, which may be compressed.
+fn content(head: &str, body: Vec<u8>) -> Vec<u8> {
+    match head.contains("content-encoding: gzip") {
+        true => metrics::exposition::decompress(&body).unwrap(),
+        false => body,
+    }
+}
+
 /// An event stream, after its header.
 fn stream(server: &Server) -> (String, BufReader<TcpStream>) {
     let mut stream = TcpStream::connect(server.address).unwrap();

@@ -557,3 +557,48 @@ fn the_page_reports_that_no_data_comes() {
     browser.press("p");
     browser.wait_for(&format!("{state} == 'silent'"));
 }
+
+#[test]
+fn a_page_that_is_left_ends_its_stream_and_begins_another_on_the_way_back() {
+    let server = Server::start(3, true).ten_seconds();
+    let browser = Browser::borrow();
+    browser.open(&format!("http://{}/", server.address));
+    browser.wait_for("document.querySelector('tbody tr')");
+    browser.run(
+        "setInterval(async () => {
+            const { agent } = await (await fetch('api/v1/node')).json();
+            window.streams = agent.eventStreams;
+        }, 100)",
+    );
+    browser.wait_for("window.streams === 1");
+    // As when the browser keeps the page, which it does not always do.
+    let pass = |event| {
+        browser.run(&format!(
+            "dispatchEvent(new PageTransitionEvent('{event}', {{ persisted: true }}))"
+        ));
+    };
+    pass("pagehide");
+    browser.wait_for("window.streams === 0");
+    pass("pageshow");
+    browser.wait_for("window.streams === 1");
+}
+
+#[test]
+fn an_opened_page_asks_once_and_lays_out_the_table_as_a_whole() {
+    let server = Server::start(100, true).ten_seconds();
+    let browser = Browser::borrow();
+    browser.devtools("Performance.enable", &json!({}));
+    browser.open(&format!("http://{}/", server.address));
+    browser.wait_for(
+        "performance.getEntriesByType('resource').filter((entry) => entry.name.includes('history')).length == 2",
+    );
+    browser.wait_for("document.querySelector('.plot .ticks')");
+    let count = |part: &str| browser.requests().iter().filter(|url| url.contains(part)).count();
+    assert_eq!(count("/api/v1/overview"), 1);
+    let metrics = browser.devtools("Performance.getMetrics", &json!({}))["metrics"].clone();
+    let of = |metric: &&Value| metric["name"] == "LayoutCount";
+    let layouts = metrics.as_array().unwrap().iter().find(of).unwrap()["value"].as_f64().unwrap();
+    // Sixty rows are shown.
+    assert!(layouts < 40.0, "{layouts}");
+    browser.devtools("Performance.disable", &json!({}));
+}

@@ -23,8 +23,9 @@ use timeline::{Timeline, TimelineConfig};
 /// A name that would become markup if it were ever treated as HTML.
 pub(crate) const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&";
 
-/// A name with characters that are invisible or change the direction of others.
-pub(crate) const UNSEEN: &str = "a\u{202e}b\u{7}";
+/// A name with characters that are invisible or change the direction of others, and with what JSON
+/// escapes.
+pub(crate) const UNSEEN: &str = "a\u{202e}b\u{7}\u{7f}\t\\n";
 
 /// An agent that works, with one source of pod names.
 struct Works;
