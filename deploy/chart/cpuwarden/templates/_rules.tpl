@@ -5,11 +5,11 @@ harmfulThrottledRatio: "container:cpuwarden_throttled_time:ratio_rate5m > 0.25"
 harmfulLimitUsedRatio: "container:cpuwarden_cpu_limit_used:ratio_rate5m >= 0.80"
 burstyThrottledRatio: "container:cpuwarden_throttled_time:ratio_rate5m > 0.10"
 burstyLimitUsedRatio: "container:cpuwarden_cpu_limit_used:ratio_rate5m >= 0.25"
-ancestorThrottledRatio: 'container:cpuwarden_throttled_seconds:rate5m{origin="ancestor"}) > 0.10'
+ancestorThrottledRatio: "pod:cpuwarden_throttled_by_ancestor_seconds:rate5m > 0.10"
 slowedRatio: '(pod:cpuwarden_slowed:ratio_rate10m{reason=~"neighbor|system"}) > 0.30'
 noisyNeighborRatio: 'pod:cpuwarden_slowed_by:ratio_rate10m{beyond_request="true"} > 0.30'
 contentionRatio: "node:cpuwarden_contention:ratio_rate5m > 0.30"
-runtimeParallelismRatio: "(last_over_time(cpuwarden_container_cpu_limit_cores[5m])) > 2"
+runtimeParallelismRatio: "container:cpuwarden_cpu_limit_cores:throttled > 2"
 runtimeThrottledRatio: "container:cpuwarden_throttled_time:ratio_rate5m > 0.05"
 exclusiveOverlapRatio: "rate(cpuwarden_exclusive_overlap_seconds_total[2m])) > 0.05"
 samplingLateRatio: "rate(cpuwarden_sample_lateness_seconds_count[5m])) > 0.05"

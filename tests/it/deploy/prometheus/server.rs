@@ -149,15 +149,15 @@ scrape_configs:
     )
 }
 
-/// The rules with shorter windows, and the same hold time for each alert.
+/// The rules with shorter windows, the same hold time for each alert, and no interval of their own.
 fn at_pace(rules: &str, Pace { window, hold }: Pace) -> String {
     let window = format!("[{window}]");
     let shorter = ["[10m]", "[5m]", "[2m]"]
         .iter()
         .fold(rules.to_owned(), |rules, long| rules.replace(long, &window));
     let hold = format!("        for: {hold}");
-    let lines =
-        shorter.lines().map(|line| if line.starts_with("        for: ") { &hold } else { line });
+    let lines = shorter.lines().filter(|line| !line.starts_with("    interval: "));
+    let lines = lines.map(|line| if line.starts_with("        for: ") { &hold } else { line });
     lines.map(|line| format!("{line}\n")).collect()
 }
 
