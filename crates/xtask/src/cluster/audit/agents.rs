@@ -21,6 +21,8 @@ use crate::process;
 const FIRST_PORT: usize = 20_000;
 /// Maximum time for all agents to listen.
 const START: Duration = Duration::from_secs(180);
+/// Time between two agents of a rolling update.
+const BETWEEN: Duration = Duration::from_secs(5);
 /// Pods per node: the requests do not depend on it.
 const PODS: usize = 5;
 /// Names of the container's environment.
@@ -148,20 +150,33 @@ impl Agents {
     ) -> Result<Self, ClusterError> {
         let mut agents = Self(Vec::new());
         for number in 0..nodes.nodes.len() {
-            let log = nodes.directory.join(format!("agent-{number}.log"));
-            let file = File::options().append(true).create(true).open(&log);
-            let mut command = Command::new(program);
-            command.arg("run").env_clear().envs(container.on(number, nodes));
-            command.stdin(Stdio::null()).stdout(Stdio::null());
-            command.stderr(file.map_err(ClusterError::io(log))?);
-            let child = command.spawn().map_err(|source| process::start_error(&command, source))?;
-            agents.0.push(child);
+            agents.0.push(start_agent(number, program, container, nodes)?);
         }
         wait_until("port of every agent", START, || {
             agents.check(nodes)?;
             Ok(nodes.addresses().all(|address| TcpStream::connect(address).is_ok()))
         })?;
         Ok(agents)
+    }
+
+    /// Replaces one after another, each when the last one listens, as a rolling update does.
+    pub(super) fn roll(
+        &mut self,
+        program: &Path,
+        container: &Container,
+        nodes: &Nodes,
+    ) -> Result<(), ClusterError> {
+        for number in 0..self.0.len() {
+            terminate(&self.0[number]);
+            let _ = self.0[number].wait();
+            self.0[number] = start_agent(number, program, container, nodes)?;
+            wait_until("port of the new agent", START, || {
+                self.check(nodes)?;
+                Ok(TcpStream::connect(address(number)).is_ok())
+            })?;
+            nodes.run_for(BETWEEN)?;
+        }
+        Ok(())
     }
 
     /// Fails if one has ended, with the end of its log.
@@ -179,9 +194,7 @@ impl Agents {
 
     /// Ends all as the kubelet does, and waits.
     pub(super) fn stop(mut self) {
-        for agent in &self.0 {
-            let _ = kill_process(Pid::from_child(agent), Signal::TERM);
-        }
+        self.0.iter().for_each(terminate);
         for agent in &mut self.0 {
             let _ = agent.wait();
         }
@@ -196,6 +209,25 @@ impl Drop for Agents {
             let _ = agent.wait();
         }
     }
+}
+
+fn start_agent(
+    number: usize,
+    program: &Path,
+    container: &Container,
+    nodes: &Nodes,
+) -> Result<Child, ClusterError> {
+    let log = nodes.directory.join(format!("agent-{number}.log"));
+    let file = File::options().append(true).create(true).open(&log);
+    let mut command = Command::new(program);
+    command.arg("run").env_clear().envs(container.on(number, nodes));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(file.map_err(ClusterError::io(log))?);
+    Ok(command.spawn().map_err(|source| process::start_error(&command, source))?)
+}
+
+fn terminate(agent: &Child) {
+    let _ = kill_process(Pid::from_child(agent), Signal::TERM);
 }
 
 fn address(number: usize) -> SocketAddr {

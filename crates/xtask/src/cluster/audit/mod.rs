@@ -141,6 +141,9 @@ impl Run<'_> {
             self.nodes.run_for(FAULT)
         })?;
         agents.check(self.nodes)?;
+        self.phase("rolling update, one agent after another", || {
+            agents.roll(self.agent, &container, self.nodes)
+        })?;
         agents.stop();
         agents = self.started("restart of all at once", start)?;
         self.phase("after the restart", || self.nodes.run_for(length))?;
