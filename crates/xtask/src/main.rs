@@ -220,25 +220,22 @@ struct FleetArgs {
 
 #[derive(Args)]
 struct SoakArgs {
-    /// Program of the agent; without it, this checkout's is built
-    #[arg(long, value_name = "PATH")]
-    agent: Option<PathBuf>,
-    /// Cgroups of this machine with a process each, and the trace, instead of plain files; needs root.
-    /// Six hours as in production: --real --starts 5 --interval 1000 --seconds 21600
+    /// Cgroups of this machine with a process each, and the trace, for six hours; needs root. Without
+    /// it, the parts of the agent run on plain files, and a week passes as fast as they can work
     #[arg(long)]
     real: bool,
-    /// Pods at the same time, of two containers each
-    #[arg(long, default_value_t = 250)]
-    pods: usize,
+    /// Program of the agent for --real; without it, this checkout's is built
+    #[arg(long, value_name = "PATH", requires = "real")]
+    agent: Option<PathBuf>,
+    /// Pods at the same time, of two containers each: 20 without --real, and 250 with it
+    #[arg(long)]
+    pods: Option<usize>,
     /// Container starts per second
-    #[arg(long, default_value_t = 50.0)]
+    #[arg(long, default_value_t = 5.0)]
     starts: f64,
-    /// Milliseconds between samples; at 100, a week of seconds takes 17 hours
-    #[arg(long, value_name = "MS", default_value_t = 100)]
-    interval: u64,
-    /// Length of the run, seconds
-    #[arg(long, default_value_t = 60_480)]
-    seconds: u64,
+    /// Length of the run, seconds: 600,000 without --real, and 21,600 with it
+    #[arg(long)]
+    seconds: Option<u64>,
     /// File for the report, which is also printed
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -427,16 +424,10 @@ fn run_fleet(args: FleetArgs) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn run_soak(args: SoakArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let SoakArgs { agent, real, pods, starts, output, .. } = args;
-    fleet::soak(&fleet::SoakOptions {
-        agent,
-        real,
-        pods,
-        starts,
-        interval: Duration::from_millis(args.interval),
-        length: Duration::from_secs(args.seconds),
-        output,
-    })?;
+    let SoakArgs { agent, real, pods, starts, seconds, output } = args;
+    let (most, longest) = if real { (250, 21_600) } else { (20, 600_000) };
+    let (pods, length) = (pods.unwrap_or(most), Duration::from_secs(seconds.unwrap_or(longest)));
+    fleet::soak(&fleet::SoakOptions { agent, real, pods, starts, length, output })?;
     Ok(ExitCode::SUCCESS)
 }
 

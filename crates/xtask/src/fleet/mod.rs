@@ -33,13 +33,15 @@ use report::Longest;
 use server::{Prometheus, Target};
 use store::Store;
 
-pub use soak::{SoakOptions, run as soak};
+pub use soak::{KernelMemory, Reading, Report, SoakOptions, run as soak};
 
 use crate::generated;
 use crate::process::CommandError;
 
 /// Maximum time for agents and Prometheus to start, and for a verdict.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Age of an agent whose page is replayed: its counters have moved.
+const GROWN_UP: Duration = Duration::from_secs(30);
 /// Time between two looks at Prometheus.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -88,7 +90,7 @@ pub enum FleetError {
     #[error(transparent)]
     Build(#[from] CommandError),
     /// A figure of the agent that must stay.
-    #[error("{what} of the agent has grown")]
+    #[error("the agent's {what} grew by more than a tenth")]
     Grown {
         /// The figure.
         what: String,
@@ -146,6 +148,7 @@ pub fn run(options: &Options) -> Result<(), FleetError> {
 struct Agents {
     running: Vec<Agent>,
     is_over: Arc<AtomicBool>,
+    began: Instant,
 }
 
 impl Agents {
@@ -178,7 +181,7 @@ impl Agents {
                 }
             }
         });
-        let agents = Self { running, is_over };
+        let agents = Self { running, is_over, began };
         wait_for("page of every agent", || {
             agents.running.iter().all(|agent| {
                 agent.page().is_ok_and(|page| {
@@ -202,7 +205,8 @@ fn measure(options: &Options, directory: &Path, agents: &Agents) -> Result<Strin
     let Some(first) = plain.first() else {
         return Err(FleetError::Late { what: "agent with plain files".to_owned() });
     };
-    let template = Template::new(&first.page()?, options.lifetime);
+    thread::sleep(GROWN_UP.saturating_sub(agents.began.elapsed()));
+    let template = Template::new(&first.page()?, agents.began.elapsed(), options.lifetime);
     let per_node = template.series();
     let replayed = (options.series / per_node).saturating_sub(plain.len());
     let began = Instant::now();

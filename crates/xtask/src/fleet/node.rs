@@ -113,7 +113,8 @@ impl PlainNode {
                 containers.push(Container {
                     cpu_stat,
                     cores: share * 0.4,
-                    throttled: share * share,
+                    // One container in five is throttled.
+                    throttled: if share > 0.8 { share * share } else { 0.0 },
                 });
             }
             let workload = format!("web-{}", pod % WORKLOADS);

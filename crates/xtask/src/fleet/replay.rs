@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-/// Time in which a counter of the page doubles.
-const DOUBLES: f64 = 600.0;
 /// One pod in this number is slowed by another workload.
 const SLOWED: usize = 20;
 /// Number of names of a workload of the page: a workload has pods on many nodes, not on all.
@@ -26,6 +24,8 @@ pub(super) struct Template {
     /// Names of the page's pods.
     pods: Vec<String>,
     lifetime: Duration,
+    /// Age of the page's counters, seconds: they began at 0 and go on at the same rate.
+    age: f64,
     series: usize,
 }
 
@@ -40,7 +40,7 @@ struct Moving {
 enum Moves {
     /// A gauge.
     Not,
-    /// A counter doubles in [`DOUBLES`].
+    /// A counter goes on.
     Grows,
     /// A timestamp follows the clock.
     Passes,
@@ -55,8 +55,8 @@ enum Suffix {
 }
 
 impl Template {
-    /// Cuts a page. Each pod is replaced by another one after `lifetime`.
-    pub(super) fn new(page: &str, lifetime: Duration) -> Self {
+    /// Cuts a page of an agent that is `age` old. Each pod is replaced by another one after `lifetime`.
+    pub(super) fn new(page: &str, age: Duration, lifetime: Duration) -> Self {
         let mut template = Self {
             page: Vec::new(),
             names: Vec::new(),
@@ -64,6 +64,7 @@ impl Template {
             values: Vec::new(),
             pods: Vec::new(),
             lifetime,
+            age: age.as_secs_f64(),
             series: 0,
         };
         let mut counters = Vec::new();
@@ -131,6 +132,8 @@ impl Template {
 
     /// Harm, which a node of plain files does not have.
     fn add_harm(&mut self, page: &str) {
+        // A tenth of the time.
+        let (slowed, lost) = (self.age / 10.0, self.age / 30.0);
         let pods: Vec<String> = self.pods.iter().step_by(SLOWED).cloned().collect();
         for pod in pods {
             let of_pod = page.lines().find(|line| line.contains(&format!(",pod=\"{pod}\"")));
@@ -138,10 +141,10 @@ impl Template {
                 of_pod.and_then(|line| line.split("namespace=\"").nth(1)?.split('"').next());
             let of = format!("namespace=\"{}\",pod=\"{pod}\"", namespace.unwrap_or_default());
             for line in [
-                format!("cpuwarden_pod_slowed_seconds_total{{{of},reason=\"neighbor\"}} 60"),
-                format!("cpuwarden_pod_lost_core_seconds_total{{{of},reason=\"neighbor\"}} 20"),
+                format!("cpuwarden_pod_slowed_seconds_total{{{of},reason=\"neighbor\"}} {slowed}"),
+                format!("cpuwarden_pod_lost_core_seconds_total{{{of},reason=\"neighbor\"}} {lost}"),
                 format!(
-                    "cpuwarden_pod_slowed_by_seconds_total{{{of},aggressor_namespace=\"batch\",aggressor_workload=\"report\",beyond_request=\"true\"}} 60"
+                    "cpuwarden_pod_slowed_by_seconds_total{{{of},aggressor_namespace=\"batch\",aggressor_workload=\"report\",beyond_request=\"true\"}} {slowed}"
                 ),
             ] {
                 self.add(&line, Moves::Grows);
@@ -167,7 +170,7 @@ impl Template {
         for moving in &self.values {
             let value = match moving.moves {
                 Moves::Passes => moving.value + seconds,
-                Moves::Grows | Moves::Not => moving.value * (1.0 + seconds / DOUBLES),
+                Moves::Grows | Moves::Not => moving.value * (1.0 + seconds / self.age),
             };
             write(moving.at, &digits(value));
         }
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_page_has_the_names_of_its_node_and_grows() {
-        let template = Template::new(PAGE, Duration::from_secs(1000));
+        let template = Template::new(PAGE, Duration::from_secs(600), Duration::from_secs(1000));
         let page = String::from_utf8(template.page(41, Duration::from_secs(600))).unwrap();
         let lines: Vec<&str> = page.lines().take(4).collect();
         let generation = template.generation(41, 0, Duration::from_secs(600));
@@ -254,7 +257,7 @@ mod tests {
 
     #[test]
     fn all_pods_are_replaced_once_in_a_lifetime_at_different_times() {
-        let mut template = Template::new(PAGE, Duration::from_secs(100));
+        let mut template = Template::new(PAGE, Duration::from_secs(600), Duration::from_secs(100));
         template.pods = (0..50).map(|pod| pod.to_string()).collect();
         let replaced = |from: u64, to: u64| -> u64 {
             let at =

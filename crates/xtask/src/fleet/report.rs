@@ -13,6 +13,8 @@ use super::server::{Cost, Prometheus, RULE_SECONDS, SCRAPE_SECONDS, Span};
 use super::{FleetError, Options};
 use crate::workspace;
 
+/// Series of which a container has exactly one.
+const CONTAINERS: &str = "cpuwarden_container_info";
 const GIB: f64 = (1_u64 << 30) as f64;
 
 /// Longest evaluation of a group of rules.
@@ -83,11 +85,23 @@ pub(super) fn report(
     ] {
         row(name, format!("{:.3}", number(expression)?));
     }
+    // A replaced pod must not be counted for the five minutes in which Prometheus looks back.
+    let counts = format!("count({CONTAINERS})[{seconds:.0}s:{SCRAPE_SECONDS}s]");
+    let [fewest, most] = [format!("min_over_time({counts})"), format!("max_over_time({counts})")];
+    let number = |expression: &str| {
+        let value = prometheus.number(expression)?;
+        // `lean` does not have the series.
+        Ok::<_, io::Error>(value.map_or("-".to_owned(), |value| format!("{value:.0}")))
+    };
+    let counted = format!("{} {}", number(&fewest)?, number(&most)?);
+    row("containers counted in the run, least and most", counted);
+    let appeared = format!("count(last_over_time({CONTAINERS}[{seconds:.0}s]))");
+    row("containers that the run has had", number(&appeared)?);
     // All groups have been evaluated by now, with the last scrape.
     let end = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let groups = prometheus.rule_groups()?;
     prometheus.pause()?;
-    rules(&mut text, prometheus, &groups, longest, end)?;
+    rules(&mut text, prometheus, nodes.iter().sum(), &groups, longest, end)?;
     panels(&mut text, prometheus, end, seconds as u64)?;
     Ok(text)
 }
@@ -97,6 +111,7 @@ pub(super) fn report(
 fn rules(
     text: &mut String,
     prometheus: &Prometheus,
+    nodes: usize,
     groups: &[Value],
     Longest(longest): &Longest,
     end: u64,
@@ -122,16 +137,27 @@ fn rules(
             let _ =
                 writeln!(text, "{name:<62} {input:>12.0} {made:>8.0} {:>8.2}", cost.cpu_seconds);
         }
-        let share = 100.0 * cpu / RULE_SECONDS as f64;
+        let interval = group["interval"].as_f64().unwrap_or(RULE_SECONDS as f64);
+        let share = 100.0 * cpu / interval;
+        // An evaluation may take a tenth of the interval.
+        let most_nodes = nodes as f64 * interval / (10.0 * cpu);
+        let most_nodes = if cpu > 0.0 { format!("{most_nodes:.0}") } else { "-".to_owned() };
         let longest = longest.iter().find(|(name, _)| name == group_name);
         let longest = longest.map_or(0.0, |(_, seconds)| *seconds);
-        let _ = writeln!(of_groups, "{group_name:<28} {cpu:>8.2} {share:>14.1} {longest:>20.2}");
+        let _ = writeln!(
+            of_groups,
+            "{group_name:<28} {interval:>11.0} {cpu:>8.2} {share:>14.1} {most_nodes:>16} {longest:>20.2}"
+        );
     }
-    let head = ["group of rules", "CPU, s", "of interval, %", "longest in the run, s"];
     let _ = writeln!(
         text,
-        "\n{:<28} {:>8} {:>14} {:>20}\n{of_groups}",
-        head[0], head[1], head[2], head[3]
+        "\n{:<28} {:>11} {:>8} {:>14} {:>16} {:>20}\n{of_groups}",
+        "group of rules",
+        "interval, s",
+        "CPU, s",
+        "of interval, %",
+        "nodes per server",
+        "longest in the run, s"
     );
     Ok(())
 }
