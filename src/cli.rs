@@ -25,27 +25,28 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+// Only the paragraphs are lines: the terminal's width wraps them.
 const EXIT_CODES: &str = "\
-Every flag is also an environment variable (--sample-interval, CPUWARDEN_SAMPLE_INTERVAL) and a key of the YAML file
-(sampleInterval). The flag overrides the variable, and the variable overrides the file.
+Every flag is also an environment variable (--sample-interval, CPUWARDEN_SAMPLE_INTERVAL) and a key \
+of the YAML file (sampleInterval). The flag overrides the variable, and the variable overrides the file.
 
-Exit codes: 0 success, 64 invalid flags or configuration, 69 a port or an agent is not available, 70 internal error,
-72 no cgroup hierarchy.";
+Exit codes: 0 success, 64 invalid flags or configuration, 69 a port or an agent is not available, 70 \
+internal error, 72 no cgroup hierarchy.";
 
 const RUN_OPTIONS: &str = "\
 Accepts the options of run as well: see cpuwarden run --help.";
 
 const DOCTOR_EXIT_CODES: &str = "\
-Accepts the options of run as well: see cpuwarden run --help. Exit codes: 0 all checks passed, 1 an optional feature is unavailable, 2 a problem must be
-fixed (no counters or no pod names), 64 invalid flags or configuration.";
+Accepts the options of run as well: see cpuwarden run --help. Exit codes: 0 \
+all checks passed, 1 an optional feature is unavailable, 2 a problem must be fixed (no counters or no pod names), 64 invalid flags or configuration.";
 
 const RECORD_OPTIONS: &str = "\
-Accepts the options of run (see cpuwarden run --help), but only measures: those that serve, act or report to the cluster are ignored, so it can run
+Accepts the options of run (see cpuwarden run --help), but only measures: those that serve, act or report to the cluster are ignored, so it can run \
 beside an agent with its configuration. Ends at Ctrl-C.";
 
 #[cfg(feature = "top")]
 const TOP_MODES: &str = "\
-With --address, or if an agent answers at 127.0.0.1:9753, top shows that agent. Otherwise it measures this machine
+With --address, or if an agent answers at 127.0.0.1:9753, top shows that agent. Otherwise it measures this machine \
 itself, as root, with the options of run (see cpuwarden run --help), and serves nothing. --tls-cert is the certificate of that agent, or its CA's.
 NO_COLOR turns colors off.";
 

@@ -13,6 +13,9 @@ pub(crate) use console::Failure;
 /// Commands that a first user tries.
 const FIRST: [&str; 4] = ["demo", "run", "top", "advise"];
 
+/// Commands that the image's program does not have.
+const ELSEWHERE: [&str; 5] = ["demo", "top", "replay", "completions", "man"];
+
 /// A wrong command line or environment variable of `command`: clap's message, the name that was
 /// probably meant, and a pointer to the help.
 pub(crate) fn usage(error: &clap::Error, command: &Command, sources: &OptionSources) -> Failure {
@@ -26,10 +29,24 @@ pub(crate) fn usage(error: &clap::Error, command: &Command, sources: &OptionSour
         }
         _ => message(error),
     };
+    if let Some(name) = left_out(error, command) {
+        return Failure::config(format!(
+            "{name} is not part of the image; use kubectl cpuwarden, or a program with all features \
+             (cargo build --release)"
+        ));
+    }
     sources.locate(Failure::config(format!(
         "{message}{}; see {program} {subcommand}--help",
         meant(error)
     )))
+}
+
+/// The command that this program was built without; the plugin never had it.
+fn left_out(error: &clap::Error, command: &Command) -> Option<&'static str> {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    ELSEWHERE.into_iter().find(|name| name == given && command.get_name() == "cpuwarden")
 }
 
 /// The flag, command or value that was probably meant, as part of a sentence.
@@ -69,4 +86,24 @@ pub(crate) fn message(error: &clap::Error) -> String {
 fn subcommand(command: &Command) -> Option<String> {
     let first = std::env::args().skip(1).find(|arg| !arg.starts_with('-'))?;
     command.find_subcommand(&first).map(|_| first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_the_image_lacks_is_answered_with_where_it_is() {
+        let refused = |name| {
+            let image = Command::new(name).subcommand(Command::new("topology"));
+            let error = image.clone().try_get_matches_from([name, "top"]).unwrap_err();
+            usage(&error, &image, &OptionSources::here(None)).to_string()
+        };
+        let message = refused("cpuwarden");
+        assert!(
+            message.starts_with("top is not part of the image; use kubectl cpuwarden"),
+            "{message}"
+        );
+        assert!(refused("other").contains("did you mean topology?"));
+    }
 }

@@ -31,6 +31,8 @@ const STRANGER: &str = "eyJhbGciOiJSUzI1NiJ9.c3RyYW5nZXI.c2lnbmF0dXJl";
 fn with_a_certificate_only_https_is_served() {
     let node = Node::new();
     let agent = node.agent(&[]);
+    let line = format!("\"page\":\"https://{}/\"", agent.address());
+    assert!(agent.log().contains(&line), "{}", agent.log());
     assert_eq!(node.get(&agent, "/healthz", None).unwrap().0, 200);
     let (status, page) = node.get(&agent, "/metrics", None).unwrap();
     assert!(status == 200 && page.contains("cpuwarden_build_info"), "{status}: {page}");

@@ -263,10 +263,10 @@ fn valid_keys_of_the_configuration_reach_the_agent() {
         file.collect::<String>()
     };
     let given = "config.cpuBudget=0.05,config.schedTraceBudget=1,config.maxSeries=100,config.sampleInterval=30s 500ms,config.log=off,\
-                 config.reservedCpus=0-1,config.recordSize=250MiB,config.podLabels=team,config.adviceAfter=7days,\
+                 config.reservedCpus=0-1,config.record=/mine,config.recordSize=250MiB,config.podLabels=team,config.adviceAfter=7days,\
                  config.bpfCounters=false,config.gc=true";
     let expected = "adviceAfter: 7days\nbpfCounters: \"off\"\ncpuBudget: 0.05\ngc: \"on\"\nlog: \"off\"\nmaxSeries: 100\n\
-                    metrics: standard\npodLabels: team\nrecordSize: 250MiB\nreservedCpus: 0-1\n\
+                    metrics: standard\npodLabels: team\nrecord: /mine\nrecordSize: 250MiB\nreservedCpus: 0-1\n\
                     sampleInterval: 30s 500ms\nschedTraceBudget: 1";
     assert_eq!(config(given).trim(), expected);
     assert_eq!(

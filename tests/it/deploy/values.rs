@@ -263,6 +263,8 @@ fn the_agent_records_to_a_bounded_volume_by_default() {
         assert_eq!((volume(&text), size(&text)), (None, None), "{off}");
     }
     assert!(refusal(&["--set=recording.size=250Mi"]).contains("size"));
+    let text = refusal(&["--set=config.recordSize=1GiB"]);
+    assert!(text.contains("config.recordSize has no effect next to recording.size"), "{text}");
     assert!(refusal(&["--set=recording.hostPath=relative"]).contains("hostPath"));
 }
 
