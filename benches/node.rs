@@ -7,22 +7,26 @@
 //! - `light`: each container's process runs for 50 µs twice per second;
 //! - `busy`: the same ten times per second.
 //!
-//! Without arguments, all 36 cases, in two hours. With arguments, those that they select, for
-//! example `cargo bench --bench node -- 500 asleep traced`.
+//! Without arguments, all 36 cases, in three quarters of an hour. With arguments, those that they
+//! select, for example `cargo bench --bench node -- 500 asleep traced`.
 //!
-//! A case measures 60 seconds, from 75 seconds after the agent's start, when the threads of every
-//! container have been scanned and the files of idle ones closed. It prints
+//! The agents of one node, up to four, run and are measured at the same time: what differs between
+//! them is not the machine. A case measures 60 seconds, from 150 seconds after the agents' start,
+//! when the first usage traces have been taken, the threads of every container scanned and the files
+//! of idle ones closed. It prints
 //! - the CPU time of the agent's own cgroup, in thousandths of a core. For comparison, on the same
-//!   containers and over 15 seconds each before the first agent, that of a thread which only reads
-//!   each container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2) through open
-//!   descriptors, and of one that collects the counters of all cgroups by one call of the eBPF
-//!   program once per second;
+//!   containers and over 15 seconds each before the agents, that of a thread which only reads each
+//!   container's usage once per second (`cpuacct.usage`; `cpu.stat` on v2) through open descriptors,
+//!   and of one that collects the counters of all cgroups by one call of the eBPF program once per
+//!   second;
 //! - the agent's anonymous and file memory, the kernel memory charged to its cgroup and what is left
-//!   of it after a reclaim (the kernel caches the name and the inode of each file that was ever
-//!   opened until it needs the memory), and its open descriptors;
+//!   of it after a reclaim, and its open descriptors. The kernel charges the name and the inode of a
+//!   file to the cgroup of the first process that opens it. On a node that is mostly the kubelet;
+//!   this bench looks up all of them before the agents start;
 //! - the series of its page, and the median and the longest time of 20 scrapes after these 60
-//!   seconds: each on a new connection, with gzip, a second after the last one, up to the last byte.
-//!   No pod has a name, so that the labels, UIDs and container IDs, are longer than usual.
+//!   seconds: each on a new connection, with gzip, the agents one after another once per second, up
+//!   to the last byte. No pod has a name, so that the labels, UIDs and container IDs, are longer than
+//!   usual.
 
 #![allow(dead_code, unused_imports, reason = "the tests' support, of which this uses a part")]
 #![allow(clippy::unwrap_used, reason = "whatever fails ends the bench")]
@@ -43,7 +47,7 @@ use metrics::exposition::decompress;
 use sched_trace::{GroupCounters, KernelTypes};
 use support::{Cgroup, Qos, RealTree};
 
-const SETTLE: Duration = Duration::from_secs(75);
+const SETTLE: Duration = Duration::from_secs(150);
 const MEASURED: Duration = Duration::from_secs(60);
 const BARE: Duration = Duration::from_secs(15);
 const SCRAPES: usize = 20;
@@ -81,16 +85,14 @@ fn main() {
         for (load, runs_per_second) in selected(&arguments, &LOADS) {
             let node = Node::start(pods, runs_per_second);
             let bare = node.bare();
-            for trace in &traces {
-                for counters in &counters {
-                    let cost = node.measure(&[trace.1, counters.1]);
-                    println!(
-                        "| {pods} | {load} | {} | {} | {} |",
-                        trace.0,
-                        counters.0,
-                        cost.row(bare)
-                    );
-                }
+            node.look_at_all_names();
+            let both = |trace| counters.iter().map(move |counters| (trace, *counters));
+            let cases: Vec<_> = traces.iter().flat_map(|trace| both(*trace)).collect();
+            let options: Vec<_> =
+                cases.iter().map(|(trace, counters)| [trace.1, counters.1]).collect();
+            for ((trace, counters), cost) in cases.iter().zip(node.measure(&options)) {
+                let (trace, counters) = (trace.0, counters.0);
+                println!("| {pods} | {load} | {trace} | {counters} | {} |", cost.row(bare));
             }
         }
     }
@@ -125,6 +127,13 @@ struct Bare {
     bpf_call: f64,
 }
 
+/// A running agent in a cgroup of its own.
+struct Agent {
+    process: Process,
+    own: Cgroup,
+    address: SocketAddr,
+}
+
 /// What one agent costs.
 struct Cost {
     mcores: f64,
@@ -137,10 +146,10 @@ struct Cost {
 }
 
 /// Scrapes of one agent.
+#[derive(Default)]
 struct Page {
-    series: usize,
-    median_ms: f64,
-    longest_ms: f64,
+    last: Vec<u8>,
+    times_ms: Vec<f64>,
 }
 
 impl Node {
@@ -171,24 +180,45 @@ impl Node {
         Bare { preads, bpf_call }
     }
 
-    /// Runs an agent with these options.
-    fn measure(&self, options: &[&str]) -> Cost {
-        let own = self.tree.above().child("agent");
-        let address = support::http::free_address();
-        let agent = Process::start(&own, &self.agent(address, options));
+    /// Looks up every file of the containers and pods in this process's cgroup.
+    fn look_at_all_names(&self) {
+        for directory in self.containers.iter().flat_map(Cgroup::dirs) {
+            let files = |directory: &Path| fs::read_dir(directory).unwrap();
+            for file in files(&directory).chain(files(directory.parent().unwrap())) {
+                let _ = black_box(fs::metadata(file.unwrap().path()));
+            }
+        }
+    }
+
+    /// Runs an agent with each of these options, all at the same time.
+    fn measure(&self, options: &[[&str; 2]]) -> Vec<Cost> {
+        let agents: Vec<Agent> =
+            (0..).zip(options).map(|(number, options)| self.start_agent(number, options)).collect();
         std::thread::sleep(SETTLE);
-        let (before, began) = (own.usage_ns(), Instant::now());
+        let before: Vec<_> =
+            agents.iter().map(|agent| (agent.own.usage_ns(), Instant::now())).collect();
         std::thread::sleep(MEASURED);
-        let mcores = mcores(own.usage_ns() - before, began.elapsed());
-        let (anonymous_mib, file_mib) =
-            (agent.status_mib("RssAnon:"), agent.status_mib("RssFile:"));
-        let (kernel_mib, descriptors) = (kernel_mib_of(&own), agent.descriptors());
-        let page = Page::of(address);
-        reclaim(&own);
-        let reclaimed_mib = kernel_mib_of(&own);
-        drop(agent);
-        own.remove();
-        Cost { mcores, anonymous_mib, file_mib, kernel_mib, reclaimed_mib, descriptors, page }
+        let mut costs: Vec<Cost> =
+            agents.iter().zip(before).map(|(agent, before)| agent.cost(before)).collect();
+        for _ in 0..SCRAPES {
+            std::thread::sleep(SECOND);
+            let pages = agents.iter().zip(&mut costs).map(|(agent, cost)| (agent, &mut cost.page));
+            pages.for_each(|(agent, page)| page.scrape(agent.address));
+        }
+        for (agent, cost) in agents.into_iter().zip(&mut costs) {
+            reclaim(&agent.own);
+            cost.reclaimed_mib = kernel_mib_of(&agent.own);
+            drop(agent.process);
+            agent.own.remove();
+        }
+        costs
+    }
+
+    fn start_agent(&self, number: usize, options: &[&str]) -> Agent {
+        let own = self.tree.above().child(&format!("agent-{number}"));
+        let address = support::http::free_address();
+        let process = Process::start(&own, &self.agent(address, options));
+        Agent { process, own, address }
     }
 
     fn agent(&self, address: SocketAddr, options: &[&str]) -> Command {
@@ -200,36 +230,50 @@ impl Node {
     }
 }
 
+impl Agent {
+    /// Cost since a moment, without scrapes.
+    fn cost(&self, (usage_ns, began): (u64, Instant)) -> Cost {
+        Cost {
+            mcores: mcores(self.own.usage_ns() - usage_ns, began.elapsed()),
+            anonymous_mib: self.process.status_mib("RssAnon:"),
+            file_mib: self.process.status_mib("RssFile:"),
+            kernel_mib: kernel_mib_of(&self.own),
+            reclaimed_mib: f64::NAN,
+            descriptors: self.process.descriptors(),
+            page: Page::default(),
+        }
+    }
+}
+
 impl Cost {
     fn row(&self, Bare { preads, bpf_call }: Bare) -> String {
         let Self { mcores, anonymous_mib, file_mib, kernel_mib, .. } = self;
         let Self { reclaimed_mib, descriptors, page, .. } = self;
-        let Page { series, median_ms, longest_ms } = page;
+        let [median_ms, longest_ms] = page.median_and_longest_ms();
         format!(
             "{mcores:.1} | {preads:.1} | {bpf_call:.1} | {anonymous_mib:.1} | {file_mib:.1} | {kernel_mib:.1} \
-             | {reclaimed_mib:.1} | {descriptors} | {series} | {median_ms:.1} | {longest_ms:.1}"
+             | {reclaimed_mib:.1} | {descriptors} | {} | {median_ms:.1} | {longest_ms:.1}",
+            page.series()
         )
     }
 }
 
 impl Page {
-    /// Scrapes an agent.
-    fn of(address: SocketAddr) -> Self {
-        let mut times = Vec::new();
-        let mut page = Vec::new();
-        for _ in 0..SCRAPES {
-            std::thread::sleep(SECOND);
-            let began = Instant::now();
-            page = scrape(address);
-            times.push(began.elapsed().as_secs_f64() * 1000.0);
-        }
+    fn scrape(&mut self, address: SocketAddr) {
+        let began = Instant::now();
+        self.last = scrape(address);
+        self.times_ms.push(began.elapsed().as_secs_f64() * 1000.0);
+    }
+
+    fn series(&self) -> usize {
+        let page = String::from_utf8(decompress(&self.last).unwrap()).unwrap();
+        page.lines().filter(|line| !line.starts_with('#')).count()
+    }
+
+    fn median_and_longest_ms(&self) -> [f64; 2] {
+        let mut times = self.times_ms.clone();
         times.sort_by(f64::total_cmp);
-        let page = String::from_utf8(decompress(&page).unwrap()).unwrap();
-        Self {
-            series: page.lines().filter(|line| !line.starts_with('#')).count(),
-            median_ms: times[SCRAPES / 2],
-            longest_ms: times[SCRAPES - 1],
-        }
+        [times[times.len() / 2], times[times.len() - 1]]
     }
 }
 
