@@ -11,10 +11,14 @@ use kernel_text::{CgroupVersion, CpuStat};
 use snapshot::FeatureState;
 
 use crate::features;
+use crate::tree::Levels;
 
 /// Number of cgroups that are collected in the time of one read of a file; measured are four to
 /// eight.
 const CGROUPS_PER_READ: usize = 4;
+
+/// The same for a file that must be opened for the read.
+const CGROUPS_PER_OPENED_READ: usize = 8;
 
 /// Number of ticks in a row with collected counters after which they are relied on: a minute.
 const RELIABLE: u32 = 60;
@@ -55,6 +59,8 @@ struct Collection {
     cgroups: usize,
     /// Number of cgroups of which the file was needed in this tick.
     needed: usize,
+    /// Number of containers among them.
+    needed_containers: usize,
     /// Number of ticks in a row in which it was collected.
     ticks: u32,
 }
@@ -68,6 +74,13 @@ impl Collection {
             self.ticks = 0;
         }
         is_worth_it
+    }
+
+    /// Number of levels to collect, if as many containers run as in the last tick. While few do, those
+    /// are read from their files.
+    fn levels(&mut self, of: Levels, containers: usize) -> u32 {
+        let needed = std::mem::take(&mut self.needed_containers);
+        if needed * CGROUPS_PER_OPENED_READ > containers { of.all } else { of.pods }
     }
 
     /// Notes the number of cgroups that were collected.
@@ -122,12 +135,13 @@ impl Bulk {
     }
 
     /// Collects what is worth it, if there is a source. `levels`: levels below the kernel's root that
-    /// are needed. `flush`: on cgroup v2, brings the usage of all cgroups up to date; returns whether
-    /// it could.
+    /// are needed, if they are known. `flush`: on cgroup v2, brings the usage of all cgroups up to date;
+    /// returns whether it could.
     pub(crate) fn collect(
         &mut self,
         version: CgroupVersion,
-        levels: Option<u32>,
+        levels: Option<Levels>,
+        containers: usize,
         flush: impl FnOnce() -> bool,
     ) {
         if !self.has_source() {
@@ -135,7 +149,8 @@ impl Bulk {
         }
         let Some(source) = &mut self.source else { return };
         if self.stats.is_worth_it() && (version == CgroupVersion::V1 || flush()) {
-            let collected = source.collect(levels);
+            // All: the source forgets what a cgroup that it left out has shown.
+            let collected = source.collect(levels.map(|levels| levels.all));
             self.stats.note(collected.as_ref().ok().copied());
             let reason = collected.err().unwrap_or_default();
             if self.reason.as_ref() != Some(&reason) {
@@ -143,6 +158,7 @@ impl Bulk {
             }
         }
         if version == CgroupVersion::V1 && self.acct_usages.is_worth_it() {
+            let levels = levels.map(|levels| self.acct_usages.levels(levels, containers));
             self.acct_usages.note(source.collect_acct_usage(levels));
         }
     }
@@ -164,9 +180,10 @@ impl Bulk {
     }
 
     /// Counts a cgroup of which `cpu.stat` or `cpuacct.usage` was needed.
-    pub(crate) fn count_needed(&mut self, stat: bool, acct_usage: bool) {
+    pub(crate) fn count_needed(&mut self, is_container: bool, stat: bool, acct_usage: bool) {
         self.stats.needed += usize::from(stat);
         self.acct_usages.needed += usize::from(acct_usage);
+        self.acct_usages.needed_containers += usize::from(is_container && acct_usage);
     }
 
     /// Ends the tick: the collected values are old from here on.
@@ -193,4 +210,52 @@ pub(crate) struct Collected {
     pub(crate) counters: bool,
     /// Those of running cgroups.
     pub(crate) running: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, mpsc};
+
+    use super::*;
+
+    const LEVELS: Levels = Levels { all: 4, pods: 3 };
+
+    /// Numbers of levels of which the usage was collected.
+    #[derive(Clone, Default)]
+    struct Source(Arc<Mutex<Vec<Option<u32>>>>);
+
+    impl BulkCounters for Source {
+        fn collect(&mut self, _: Option<u32>) -> Result<usize, String> {
+            Ok(12)
+        }
+
+        fn get(&mut self, _: u64) -> Option<CpuStat> {
+            None
+        }
+
+        fn collect_acct_usage(&mut self, levels: Option<u32>) -> Option<usize> {
+            self.0.lock().unwrap().push(levels);
+            Some(if levels == Some(LEVELS.pods) { 12 } else { 32 })
+        }
+
+        fn acct_usage_ns(&mut self, _: u64) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_usage_of_containers_is_collected_while_some_of_them_run() {
+        let (sender, arriving) = mpsc::channel();
+        let (source, mut bulk) = (Source::default(), Bulk::default());
+        sender.send(Ok(Box::new(source.clone()) as Box<dyn BulkCounters>)).unwrap();
+        bulk.expect(arriving);
+        for containers in [3, 2, 20, 0, 0] {
+            for is_container in [vec![false; 10], vec![true; containers]].concat() {
+                bulk.count_needed(is_container, false, true);
+            }
+            bulk.collect(CgroupVersion::V1, Some(LEVELS), 20, || true);
+        }
+        let collected = std::mem::take(&mut *source.0.lock().unwrap());
+        assert_eq!(collected, [Some(4), Some(3), Some(4), Some(3), Some(3)]);
+    }
 }

@@ -246,6 +246,18 @@ impl SampledCgroup {
         self.naming != Naming::Sandbox && !self.vanished
     }
 
+    /// Whether it may still get a name. `may_answer`: some source may still name it.
+    pub(crate) fn may_be_named(&self, may_answer: bool, timing: &Timing) -> bool {
+        let is_named_on_its_own = match self.kind {
+            SampledKind::Container(_) => true,
+            SampledKind::Pod { .. } => self.series.is_some(),
+            _ => false,
+        };
+        is_named_on_its_own
+            && self.naming.is_open()
+            && (may_answer || !self.lookup.is_exhausted(timing))
+    }
+
     /// Whether it is unnamed and its next lookup is due. `may_answer`: some source may still name
     /// it.
     pub(crate) fn is_to_be_named(&self, now: Instant, may_answer: bool, timing: &Timing) -> bool {

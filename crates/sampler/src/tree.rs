@@ -17,11 +17,12 @@ use kernel_text::{CgroupVersion, CpuStat, parse_u64};
 
 use crate::budget::{DescriptorBudget, ReadClass};
 use crate::bulk::Collected;
-use crate::cgroup::{PathQuota, SampledCgroup, SampledKind};
+use crate::cgroup::{Naming, PathQuota, SampledCgroup, SampledKind};
 use crate::files::{self, FileSet, Keeping, ReadBuffers, ReadErrors};
-use crate::plan::{Watched, kept_files};
+use crate::plan::{ReadPlan, Watched, asleep_until, kept_files};
+use crate::publish::Publication;
 use crate::series::SeriesId;
-use crate::timing::{self, Timing};
+use crate::timing::{self, Rechecks, Timing};
 
 /// All cgroups that are read.
 pub(crate) struct SampledTree {
@@ -33,16 +34,55 @@ pub(crate) struct SampledTree {
     reports_settings: bool,
     pub(crate) cgroups: Slots<SampledCgroup>,
     /// All cgroups, ancestors before descendants.
-    by_depth: Vec<CgroupId>,
+    by_depth: Vec<Visit>,
+    /// By slot: whether a tick can pass a cgroup by.
+    rest: Vec<Rest>,
+    /// Whether a cgroup came, went, or got another name or other files since the last publication.
+    changed: bool,
+    /// Publication by which that happened last.
+    published_change: u64,
     /// Whether a cgroup was added or removed since `by_depth` was built.
     stale_depths: bool,
-    /// Number of levels of all cgroups below the mounts, as of `by_depth`.
-    levels: u32,
+    /// Number of levels of the cgroups below the mounts, as of `by_depth`.
+    levels: Levels,
+    /// Number of containers, as of `by_depth`.
+    containers: usize,
     /// Whether the mounts show the kernel's roots, not parts of its hierarchies.
     shows_roots: bool,
     budget: DescriptorBudget,
     /// Files of a cgroup that runs that stay open.
     most: Keeping,
+}
+
+/// A cgroup in the order of the reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Visit {
+    pub(crate) id: CgroupId,
+    parent: Option<CgroupId>,
+}
+
+/// What lets a tick pass a cgroup by. It is kept apart from the cgroup, which is then not touched: a
+/// thousand cgroups do not fit into the CPU's cache.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rest {
+    /// Its name is final, and all its files have been found.
+    is_settled: bool,
+    /// It is a sandbox, of which nothing is read.
+    is_unread: bool,
+    /// Whether nothing has run below this pod lately, and no quota that holds for it has throttled
+    /// or changed since its last visit.
+    is_still: bool,
+    /// Container: time up to which there is nothing to read while its pod is still.
+    until: Option<Instant>,
+}
+
+/// Numbers of levels below the mounts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Levels {
+    /// Of all cgroups.
+    pub(crate) all: u32,
+    /// Of the pods and what is above them.
+    pub(crate) pods: u32,
 }
 
 /// Maximum number of open files with the slow files of all containers, 8 MiB of kernel memory. Above
@@ -69,8 +109,12 @@ impl SampledTree {
             reports_settings: false,
             cgroups: Slots::default(),
             by_depth: Vec::new(),
+            rest: Vec::new(),
+            changed: true,
+            published_change: 0,
             stale_depths: false,
-            levels: 0,
+            levels: Levels::default(),
+            containers: 0,
             shows_roots,
             budget,
             most: Keeping { settings: false, ..Keeping::ALL },
@@ -135,6 +179,7 @@ impl SampledTree {
         let kind = SampledKind::of(&found.role).filter(|_| found.is_this_kubelets)?;
         self.cgroups.insert(found.id, SampledCgroup::new(found, kind, self.most));
         self.stale_depths = true;
+        self.disturb(found.id);
         self.open_files(found.id, errors);
         Some(found.id)
     }
@@ -143,6 +188,7 @@ impl SampledTree {
     pub(crate) fn remove(&mut self, id: CgroupId) -> Option<SampledCgroup> {
         let mut cgroup = self.cgroups.remove(id)?;
         self.stale_depths = true;
+        self.disturb(id);
         cgroup.close_files(&mut self.budget);
         Some(cgroup)
     }
@@ -153,6 +199,7 @@ impl SampledTree {
         let Some(cgroup) = self.cgroups.get_mut(id) else { return };
         cgroup.close_files(&mut self.budget);
         cgroup.vanished = false;
+        self.disturb(id);
         self.open_files(id, errors);
     }
 
@@ -167,6 +214,7 @@ impl SampledTree {
         let of = |(set, cgroups), class| cgroups * files::count(version, set, class);
         let files = |class| -> u64 { sets.iter().map(|&set| of(set, class)).sum() };
         let few = [ReadClass::Counter, ReadClass::Running, ReadClass::Slow].map(files);
+        self.changed = true;
         self.most.settings = !self.reports_settings;
         self.most.slow = few.iter().sum::<u64>() <= WITH_SLOW;
         let (most, above) = (self.most, sets[0]);
@@ -250,24 +298,106 @@ impl SampledTree {
     pub(crate) fn sort_by_depth(&mut self) -> usize {
         if std::mem::take(&mut self.stale_depths) {
             self.by_depth.clear();
-            self.by_depth.extend(self.cgroups.iter().map(|(id, _)| id));
-            self.by_depth.sort_by_key(|&id| depth_key(&self.cgroups[id].relative));
-            let paths = self.cgroups.iter().map(|(_, cgroup)| &cgroup.relative);
-            self.levels = paths.map(|path| levels_of(path)).max().unwrap_or(0);
+            let visits =
+                self.cgroups.iter().map(|(id, cgroup)| Visit { id, parent: cgroup.parent });
+            self.by_depth.extend(visits);
+            self.by_depth.sort_by_key(|visit| depth_key(&self.cgroups[visit.id].relative));
+            (self.levels, self.containers) = (Levels::default(), 0);
+            for (_, cgroup) in self.cgroups.iter() {
+                let levels = levels_of(&cgroup.relative);
+                self.levels.all = self.levels.all.max(levels);
+                match cgroup.kind {
+                    SampledKind::Container(_) => self.containers += 1,
+                    _ => self.levels.pods = self.levels.pods.max(levels),
+                }
+            }
         }
         self.by_depth.len()
     }
 
-    /// Number of levels of all cgroups below the kernel's root, as of the last
+    /// Number of containers, as of the last [`SampledTree::sort_by_depth`].
+    pub(crate) fn containers(&self) -> usize {
+        self.containers
+    }
+
+    /// Number of levels of the cgroups below the kernel's root, as of the last
     /// [`SampledTree::sort_by_depth`]; `None` if the mounts show only a part of its hierarchies.
-    pub(crate) fn levels(&self) -> Option<u32> {
+    pub(crate) fn levels(&self) -> Option<Levels> {
         self.shows_roots.then_some(self.levels)
     }
 
     /// The cgroup at this index of the order in which ancestors come before descendants, as of the
     /// last [`SampledTree::sort_by_depth`].
-    pub(crate) fn at_depth(&self, index: usize) -> CgroupId {
+    pub(crate) fn at_depth(&self, index: usize) -> Visit {
         self.by_depth[index]
+    }
+
+    fn rest_of(&mut self, id: CgroupId) -> &mut Rest {
+        if self.rest.len() <= id.slot() {
+            self.rest.resize(id.slot() + 1, Rest::default());
+        }
+        &mut self.rest[id.slot()]
+    }
+
+    /// Makes the next tick look at a cgroup, and the next snapshot show it anew.
+    pub(crate) fn disturb(&mut self, id: CgroupId) {
+        *self.rest_of(id) = Rest::default();
+        self.changed = true;
+    }
+
+    /// Makes the next tick visit a cgroup.
+    pub(crate) fn wake(&mut self, id: CgroupId) {
+        self.rest_of(id).until = None;
+    }
+
+    /// Records whether the name of a cgroup is final and all its files have been found.
+    pub(crate) fn settle(&mut self, id: CgroupId, is_settled: bool) {
+        self.rest_of(id).is_settled = is_settled;
+    }
+
+    /// Whether the name of a cgroup is final and all its files have been found.
+    pub(crate) fn is_settled(&self, id: CgroupId) -> bool {
+        self.rest.get(id.slot()).is_some_and(|rest| rest.is_settled)
+    }
+
+    /// Whether there is nothing to read of this cgroup at `now`, as of its last visit and that of its
+    /// pod in this tick.
+    pub(crate) fn rests(&self, visit: Visit, now: Instant, rechecks: &Rechecks) -> bool {
+        let Some(rest) = self.rest.get(visit.id.slot()) else { return false };
+        let is_pod_still = || {
+            let pod = visit.parent.and_then(|pod| self.rest.get(pod.slot()));
+            pod.is_some_and(|pod| pod.is_still)
+        };
+        let is_due = || rechecks.idle.contains(timing::phase(visit.id.slot()));
+        rest.is_unread || rest.until.is_some_and(|until| now < until) && is_pod_still() && !is_due()
+    }
+
+    /// Records after a visit whether the next ones can be left out. `before`: the quotas of this
+    /// cgroup and its ancestors before the visit; `plan`: what there would be to read now.
+    pub(crate) fn note_visit(
+        &mut self,
+        id: CgroupId,
+        before: PathQuota,
+        plan: &ReadPlan,
+        now: Instant,
+        timing: &Timing,
+    ) {
+        let Watched { files, activity, parent, .. } = self.watched(id);
+        let cgroup = &self.cgroups[id];
+        let is_still = activity.is_idle(now, timing) && cgroup.path == before;
+        let is_settled = self.is_settled(id);
+        let pod = parent.filter(|_| files == FileSet::Container && is_settled);
+        let until = pod.and_then(|pod| asleep_until(activity, pod, plan, now, timing));
+        let is_unread = cgroup.naming == Naming::Sandbox && is_settled;
+        *self.rest_of(id) = Rest { is_settled, is_unread, is_still, until };
+    }
+
+    /// Whether the rows of the cgroups that the publication finds are old.
+    pub(crate) fn differs_since(&mut self, publication: Publication) -> bool {
+        if std::mem::take(&mut self.changed) {
+            self.published_change = publication.number;
+        }
+        self.published_change > publication.written
     }
 
     /// Opens the files of a cgroup that are not open yet.
@@ -299,6 +429,7 @@ impl SampledTree {
         let files = &mut self.cgroups[id].files;
         if files.keeping() != keeping {
             self.budget.give_back(files.keep(self.hierarchy.version, keeping));
+            self.changed = true;
             self.open_files(id, errors);
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::container::ContainerRow;
 use crate::node::FeatureState;
+use crate::waits::share;
 
 /// Garbage collection of a container's program. Counters add up over its restarts while the agent
 /// runs, and begin with the first process's own totals.
@@ -151,7 +152,7 @@ impl NodeGc {
     /// Stores each container's garbage collection in its row.
     pub fn join(&self, rows: &mut [ContainerRow]) {
         for row in rows {
-            row.gc = self.containers.get(&row.identity.labels).cloned();
+            share(&mut row.gc, self.containers.get(&row.identity.labels));
         }
     }
 }

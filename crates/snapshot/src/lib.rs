@@ -30,6 +30,6 @@ pub use published::Published;
 pub use waits::{
     ByRow, ContainerWaits, Culprit, Histogram, InterferenceRow, LATENCY_BOUNDS_NS, Losses,
     LostTime, NodeWaits, PollLosses, PressureRow, PressureScope, STALL_BOUNDS_NS, SmtShares,
-    TraceMode, TraceRow,
+    TraceMode, TraceRow, share,
 };
 pub use window::{WINDOW, ends_window};

@@ -274,8 +274,21 @@ impl NodeWaits {
     pub fn join(&self, rows: &mut [ContainerRow]) {
         let mut containers = ByRow::new(&self.containers);
         for (at, row) in rows.iter_mut().enumerate() {
-            row.waits = containers.get(at, &row.identity).cloned().flatten();
+            let waits = containers.get(at, &row.identity).and_then(Option::as_ref);
+            share(&mut row.waits, waits);
         }
+    }
+}
+
+/// Makes `to` a share of `from`, unless it is one. The count of a value that nobody has touched for a
+/// second is not in the CPU's cache.
+pub fn share<T: ?Sized>(to: &mut Option<Arc<T>>, from: Option<&Arc<T>>) {
+    let is_shared = match (&*to, from) {
+        (Some(to), Some(from)) => Arc::ptr_eq(to, from),
+        (to, from) => to.is_none() && from.is_none(),
+    };
+    if !is_shared {
+        *to = from.cloned();
     }
 }
 

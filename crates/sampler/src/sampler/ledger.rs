@@ -66,7 +66,7 @@ impl Ledger {
 
     /// Closes the current window of every histogram.
     pub(super) fn close_windows(&mut self) {
-        self.containers.iter_mut().for_each(ContainerSeries::close_window);
-        self.pods.iter_mut().for_each(PodSeries::close_window);
+        self.containers.for_each_mut(ContainerSeries::close_window);
+        self.pods.for_each_mut(PodSeries::close_window);
     }
 }

@@ -18,7 +18,7 @@ impl Sampler {
         }
         for slot in 0..self.tree.cgroups.capacity() {
             let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
-            if walked || !self.tree.cgroups[id].is_complete(&self.schedule.timing) {
+            if walked || !self.tree.is_settled(id) {
                 self.watch_exit(id);
             }
         }
@@ -84,6 +84,7 @@ impl Sampler {
                 Change::SettingsWritten(id) => {
                     if let Some(cgroup) = self.tree.cgroups.get_mut(*id) {
                         cgroup.activity.settings_written = true;
+                        self.tree.wake(*id);
                     }
                 }
                 // If it has emptied, its counters may be about to disappear.

@@ -74,6 +74,8 @@ pub(super) struct NameLookup {
     /// Pods as of the last tick.
     pub(super) index: Arc<PodIndex>,
     pub(super) lookups: Lookups,
+    /// Whether the source may answer, as of the last lookups.
+    pub(super) may_answer: bool,
     /// Containers that exited before they were named.
     pub(super) exited: Vec<ExitedUnnamed>,
     /// Reason for the feature `pod_names`, as last returned by [`PodNames::missing`].
@@ -92,6 +94,7 @@ impl NameLookup {
             proc_root,
             index: Arc::default(),
             lookups: Lookups::default(),
+            may_answer: false,
             exited: Vec::new(),
             missing: None,
         }

@@ -190,6 +190,8 @@ impl Sampler {
         let changed = index.generation() != self.names.index.generation();
         self.names.index = index;
         let may_answer = self.names.source.may_answer();
+        let may_answer_anew =
+            may_answer != std::mem::replace(&mut self.names.may_answer, may_answer);
         let (containers, timing) = (&mut self.ledger.containers, &self.schedule.timing);
         containers.drop_renamed(now);
         self.ledger.pods.drop_renamed(now);
@@ -197,6 +199,9 @@ impl Sampler {
         self.names.lookups = Lookups::default();
         for slot in 0..self.tree.cgroups.capacity() {
             let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
+            if !changed && !may_answer_anew && self.tree.is_settled(id) {
+                continue;
+            }
             let cgroup = &self.tree.cgroups[id];
             let is_open = changed || cgroup.is_to_be_named(now, may_answer, &self.schedule.timing);
             match (&cgroup.kind, cgroup.naming) {
@@ -214,11 +219,16 @@ impl Sampler {
                 }
                 _ => {}
             }
-            if !self.tree.cgroups[id].is_complete(&self.schedule.timing) {
+            let timing = &self.schedule.timing;
+            let is_complete = self.tree.cgroups[id].is_complete(timing);
+            if !is_complete {
                 self.tree.open_files(id, &mut self.reader.errors);
             }
-            let timing = &self.schedule.timing;
-            self.names.plan_lookup(&self.tree.cgroups[id], may_answer, timing);
+            let cgroup = &self.tree.cgroups[id];
+            self.names.plan_lookup(cgroup, may_answer, timing);
+            let is_settled =
+                (is_complete || !cgroup.is_read()) && !cgroup.may_be_named(may_answer, timing);
+            self.tree.settle(id, is_settled);
         }
         has_shown
     }
@@ -306,6 +316,7 @@ impl Sampler {
         if !is_idle && is_busy(grown_ns, age) && self.show_busy_sandbox(id) {
             return;
         }
+        self.tree.disturb(id);
         let cgroup = &mut self.tree.cgroups[id];
         cgroup.naming = Naming::Sandbox;
         cgroup.last = LastCounters::default();
@@ -377,6 +388,7 @@ impl Sampler {
         naming: Naming,
     ) -> SeriesId {
         let pod = self.holder(id);
+        self.tree.disturb(id);
         let cgroup = &mut self.tree.cgroups[id];
         cgroup.naming = naming;
         let series = match cgroup.series {
@@ -410,6 +422,7 @@ impl Sampler {
     /// Names a pod's own series, if the pod has one.
     pub(super) fn name_pod(&mut self, id: CgroupId, now: Instant) {
         let may_answer = self.names.source.may_answer();
+        self.tree.disturb(id);
         let cgroup = &mut self.tree.cgroups[id];
         let SampledKind::Pod { uid } = &cgroup.kind else { return };
         cgroup.lookup.record(now, &self.schedule.timing);

@@ -17,12 +17,14 @@ pub(super) struct NodeState {
     pub(super) features: Vec<FeatureState>,
     /// Whether a container has shown the rule between shares and weights.
     pub(super) is_weight_rule_shown: bool,
+    /// The rule in the published rows.
+    pub(super) published_rule: Option<WeightRule>,
 }
 
 impl NodeState {
     pub(super) fn new(config: &SamplerConfig, hierarchy: &Hierarchy) -> Self {
         let probe = NodeProbe::new(&config.proc_root, &config.sys_root, hierarchy);
-        Self { probe, features: Vec::new(), is_weight_rule_shown: false }
+        Self { probe, features: Vec::new(), is_weight_rule_shown: false, published_rule: None }
     }
 
     /// Derives the rule between shares and weights from containers with a known request. The

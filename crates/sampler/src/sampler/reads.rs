@@ -51,6 +51,7 @@ impl Sampler {
         if !self.tree.cgroups.contains(id) {
             return;
         }
+        self.tree.wake(id);
         self.read_as(id, &self.plan(id, Occasion::LastRead, now), now);
         let again = Instant::now() + self.schedule.timing.last_read_delay;
         self.schedule.due.second.push((again, id));
@@ -76,7 +77,11 @@ impl Sampler {
         let cgroups = self.tree.sort_by_depth();
         self.collect(cgroups);
         for at in 0..cgroups {
-            let id = self.tree.at_depth(at);
+            let visit = self.tree.at_depth(at);
+            if self.tree.rests(visit, now, &self.schedule.rechecks) {
+                continue;
+            }
+            let id = visit.id;
             let plan = self.visit(id, now);
             if let Some(files) = plan.slow {
                 self.schedule.due.slow.push((id, files));
@@ -100,19 +105,19 @@ impl Sampler {
         // A read of `cpu.stat` brings the usage of all cgroups below up to date. Without it, they are
         // read from their files.
         let flush = || {
-            let all = (0..cgroups).map(|at| &tree.cgroups[tree.at_depth(at)]);
+            let all = (0..cgroups).map(|at| &tree.cgroups[tree.at_depth(at).id]);
             all.filter(|cgroup| cgroup.kind == SampledKind::Root).all(|root| {
                 let dir = CgroupDir { hierarchy: &tree.hierarchy, relative: &root.relative };
                 root.files.read(FileId::CpuStat, dir, buffers).is_ok()
             })
         };
-        self.reader.bulk.collect(tree.hierarchy.version, tree.levels(), flush);
+        self.reader.bulk.collect(tree.hierarchy.version, tree.levels(), tree.containers(), flush);
     }
 
     /// Reads the cgroups that are read between ticks, too: the new ones.
     pub(super) fn read_new(&mut self, now: Instant) {
         for at in 0..self.tree.sort_by_depth() {
-            let id = self.tree.at_depth(at);
+            let id = self.tree.at_depth(at).id;
             let plan = self.plan(id, Occasion::BetweenTicks, now);
             if plan.counters {
                 self.read_as(id, &plan, now);
@@ -125,12 +130,15 @@ impl Sampler {
         let collected = self.reader.bulk.reliable(self.tree.hierarchy.version);
         let timing = &self.schedule.timing;
         self.tree.keep_files(id, collected, now, timing, &mut self.reader.errors);
-        let plan = self.plan(id, Occasion::Tick, now);
+        let before = self.tree.cgroups[id].path;
+        let mut plan = self.plan(id, Occasion::Tick, now);
         if plan.counters {
             self.read_as(id, &plan, now);
-            return self.plan(id, Occasion::Tick, now);
+            plan = self.plan(id, Occasion::Tick, now);
+        } else {
+            self.ledger.count_unread(&self.tree.cgroups[id]);
         }
-        self.ledger.count_unread(&self.tree.cgroups[id]);
+        self.tree.note_visit(id, before, &plan, now, &self.schedule.timing);
         plan
     }
 
@@ -172,7 +180,8 @@ impl Sampler {
         let reading = TickReading::read(&mut reader, plan, cgroup.last_usage());
         let has_vanished = reader.vanished;
         let (stat, usage) = (reading.stat.read(), reading.acct_usage_ns.read());
-        self.reader.bulk.count_needed(stat.is_some(), usage.is_some());
+        let is_container = cgroup.kind.container().is_some();
+        self.reader.bulk.count_needed(is_container, stat.is_some(), usage.is_some());
         if has_vanished {
             cgroup.vanished = true;
             self.reader.vanished.push(id);

@@ -24,25 +24,37 @@ impl Sampler {
         let missing = self.missing.reported().cloned();
         let Self { publisher, ledger, tree, node, reader, .. } = self;
         let Ledger { containers, pods } = ledger;
-        let NodeState { probe, features, .. } = node;
+        let NodeState { probe, features, published_rule, .. } = node;
         let ReadState { errors, buffers, .. } = reader;
-        publisher.publish(|snapshot| {
+        let rule = probe.kernel.weight_rule;
+        if published_rule.replace(rule) != Some(rule) {
+            containers.touch_all();
+        }
+        publisher.publish(|snapshot, publication| {
             snapshot.sequence = tick;
             snapshot.taken = Some(SystemTime::now());
             snapshot.read_at = read_at;
             snapshot.interval = interval;
-            containers.publish(&mut snapshot.containers);
-            snapshot
-                .containers
-                .iter_mut()
-                .for_each(|row| row.weight_rule = probe.kernel.weight_rule);
+            let are_cgroups_new =
+                tree.differs_since(publication) || containers.differs_since(publication.written);
+            containers.publish(&mut snapshot.containers, publication, |row| row.weight_rule = rule);
             snapshot.missing.clone_from(&missing);
-            snapshot.waits = waits;
-            snapshot.waits.join(&mut snapshot.containers);
-            snapshot.gc = gc;
-            snapshot.gc.join(&mut snapshot.containers);
-            publish_cgroups(tree, containers, &mut snapshot.cgroups);
-            pods.publish(&mut snapshot.pods);
+            let had_waits = !std::mem::replace(&mut snapshot.waits, waits).containers.is_empty();
+            if had_waits || !snapshot.waits.containers.is_empty() {
+                snapshot.waits.join(&mut snapshot.containers);
+            }
+            let had_gc = !std::mem::replace(&mut snapshot.gc, gc).containers.is_empty();
+            if had_gc || !snapshot.gc.containers.is_empty() {
+                snapshot.gc.join(&mut snapshot.containers);
+            }
+            if are_cgroups_new {
+                let cgroups = tree.cgroups.iter().map(|(_, cgroup)| cgroup);
+                let shown = cgroups.filter(|cgroup| cgroup.kind != SampledKind::Above);
+                snapshot.cgroups.clear();
+                snapshot.cgroups.extend(shown.map(|cgroup| cgroup_row(cgroup, containers)));
+                count(tree, &mut snapshot.sampler);
+            }
+            pods.publish(&mut snapshot.pods, publication, |_| {});
             let mut context = Context {
                 now,
                 cpus: probe.max_cpus(),
@@ -50,7 +62,7 @@ impl Sampler {
                 implausible: &mut errors.implausible,
             };
             probe.publish(&mut snapshot.node, features, &mut buffers.text, &mut context);
-            describe(tree, errors, &mut snapshot.sampler);
+            publish_errors(errors, &mut snapshot.sampler);
             probe.publish_own_cost(&mut snapshot.sampler, &mut buffers.text);
             snapshot.sampler.task_scan_ns = u64::try_from(scan.time.as_nanos()).ok();
             snapshot.sampler.task_scan_threads = Some(scan.threads);
@@ -58,40 +70,9 @@ impl Sampler {
     }
 }
 
-/// Writes a row for each cgroup. What a row shares with it already is not shared again: the count of
-/// a value that nobody has touched for a second is not in the CPU's cache.
-fn publish_cgroups(
-    tree: &SampledTree,
-    containers: &SeriesTable<ContainerSeries>,
-    rows: &mut Vec<CgroupRow>,
-) {
-    let cgroups = tree.cgroups.iter().map(|(_, cgroup)| cgroup);
-    let mut written = 0;
-    for cgroup in cgroups.filter(|cgroup| cgroup.kind != SampledKind::Above) {
-        if written == rows.len() {
-            let path = Arc::clone(&cgroup.relative);
-            rows.push(CgroupRow { inode: cgroup.inode, path, kind: CgroupKind::Pending });
-        }
-        let row = &mut rows[written];
-        row.inode = cgroup.inode;
-        if !Arc::ptr_eq(&row.path, &cgroup.relative) {
-            row.path = Arc::clone(&cgroup.relative);
-        }
-        if let Some(kind) = other_kind(&row.kind, cgroup, containers) {
-            row.kind = kind;
-        }
-        written += 1;
-    }
-    rows.truncate(written);
-}
-
-/// Role of a cgroup, unless it is a container with the identity of this row.
-fn other_kind(
-    row: &CgroupKind,
-    cgroup: &SampledCgroup,
-    containers: &SeriesTable<ContainerSeries>,
-) -> Option<CgroupKind> {
-    Some(match (&cgroup.kind, cgroup.naming, cgroup.series) {
+/// Row of a cgroup.
+fn cgroup_row(cgroup: &SampledCgroup, containers: &SeriesTable<ContainerSeries>) -> CgroupRow {
+    let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
         (
             SampledKind::Above | SampledKind::Root | SampledKind::Partition | SampledKind::Qos,
             ..,
@@ -99,18 +80,15 @@ fn other_kind(
         (SampledKind::Pod { .. }, ..) => CgroupKind::Pod,
         (SampledKind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
         (_, Naming::Named | Naming::Unmapped | Naming::BusySandbox, Some(series)) => {
-            let identity = &containers.get(series).row().identity;
-            if matches!(row, CgroupKind::Container(known) if Arc::ptr_eq(known, identity)) {
-                return None;
-            }
-            CgroupKind::Container(Arc::clone(identity))
+            CgroupKind::Container(Arc::clone(&containers.get(series).row().identity))
         }
         _ => CgroupKind::Pending,
-    })
+    };
+    CgroupRow { inode: cgroup.inode, path: Arc::clone(&cgroup.relative), kind }
 }
 
 /// Counts the cgroups by kind.
-fn describe(tree: &SampledTree, errors: &ReadErrors, row: &mut SamplerRow) {
+fn count(tree: &SampledTree, row: &mut SamplerRow) {
     let (mut container, mut sandbox, mut pod, mut qos, mut unmapped, mut unkept) =
         (0, 0, 0, 0, 0, 0);
     for (_, cgroup) in tree.cgroups.iter() {
@@ -135,6 +113,10 @@ fn describe(tree: &SampledTree, errors: &ReadErrors, row: &mut SamplerRow) {
     ]);
     row.unmapped_cgroups.clear();
     row.unmapped_cgroups.push(("container", unmapped));
+    row.unkept_cgroups = unkept;
+}
+
+fn publish_errors(errors: &ReadErrors, row: &mut SamplerRow) {
     row.read_errors.clear();
     row.read_errors.extend([
         ("vanished", errors.vanished),
@@ -142,5 +124,4 @@ fn describe(tree: &SampledTree, errors: &ReadErrors, row: &mut SamplerRow) {
         ("parse", errors.parse),
         ("implausible", errors.implausible),
     ]);
-    row.unkept_cgroups = unkept;
 }

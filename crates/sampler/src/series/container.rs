@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snapshot::{ContainerIdentity, ContainerRow, KernelCounters, Limit, Threads};
+use snapshot::{ContainerIdentity, ContainerRow, KernelCounters, Limit, Threads, share};
 
 use super::table::{Row, Track};
 use super::totals::{add, add_cfs};
@@ -38,11 +38,12 @@ impl ContainerSeries {
         }
     }
 
-    /// Closes the current window.
-    pub(crate) fn close_window(&mut self) {
-        if let (Some(cfs), Some(windows)) = (self.row.cfs, &mut self.row.windows) {
-            self.window.close(cfs, windows);
-        }
+    /// Closes the current window. Returns whether it counted.
+    pub(crate) fn close_window(&mut self) -> bool {
+        let Some((cfs, windows)) = self.row.cfs.zip(self.row.windows.as_mut()) else {
+            return false;
+        };
+        self.window.close(cfs, windows)
     }
 }
 
@@ -138,22 +139,15 @@ impl Row for ContainerRow {
         (&identity.namespace, &identity.pod, &identity.container)
     }
 
+    /// What is joined to the row stays.
     fn copy_from(&mut self, other: &Self) {
         let mut numa_memory = std::mem::take(&mut self.numa_memory);
         numa_memory.clone_from(&other.numa_memory);
-        let (identity, waits) = (Arc::clone(&other.identity), other.waits.clone());
-        let cpuset = shared(self.cpuset.take(), other.cpuset.as_ref());
-        let gc = shared(self.gc.take(), other.gc.as_ref());
-        let cgroup = shared(self.cgroup.take(), other.cgroup.as_ref());
+        let (mut cpuset, mut cgroup) = (self.cpuset.take(), self.cgroup.take());
+        share(&mut cpuset, other.cpuset.as_ref());
+        share(&mut cgroup, other.cgroup.as_ref());
+        let (identity, waits, gc) =
+            (Arc::clone(&other.identity), self.waits.take(), self.gc.take());
         *self = Self { identity, cpuset, waits, gc, cgroup, numa_memory, ..*other };
-    }
-}
-
-/// A share of `other`: the one that is there already, if it is one. The count of a value that nobody
-/// has touched for a second is not in the CPU's cache.
-fn shared<T: ?Sized>(mine: Option<Arc<T>>, other: Option<&Arc<T>>) -> Option<Arc<T>> {
-    match (mine, other) {
-        (Some(mine), Some(other)) if Arc::ptr_eq(&mine, other) => Some(mine),
-        (_, other) => other.cloned(),
     }
 }

@@ -15,6 +15,7 @@ pub(crate) use totals::add;
 mod tests {
     use super::*;
     use crate::cgroup::{CgroupId, Deltas};
+    use crate::publish::Publication;
     use crate::reading::Value;
     use snapshot::{CfsTotals, ContainerIdentity};
 
@@ -37,7 +38,7 @@ mod tests {
 
     fn rows(table: &mut SeriesTable<ContainerSeries>) -> Vec<(String, u64)> {
         let mut rows = Vec::new();
-        table.publish(&mut rows);
+        table.publish(&mut rows, Publication { number: 1, written: 0 }, |_| {});
         rows.iter().map(|row| (row.identity.container.clone(), row.user_ns.unwrap())).collect()
     }
 
@@ -118,5 +119,45 @@ mod tests {
         let windows = series.row.windows.unwrap();
         assert_eq!(windows.counts, [0, 0, 0, 0, 1, 0]);
         assert!((windows.sum - 0.6).abs() < 1e-9);
+    }
+
+    #[test]
+    fn only_rows_that_have_changed_since_they_were_written_are_written() {
+        let mut table = SeriesTable::<ContainerSeries>::default();
+        let [a, b] = ["a", "b"].map(|name| table.attach(identity(name), pod(1), true));
+        let mut buffers = [Vec::new(), Vec::new()];
+        let mut publish = |table: &mut SeriesTable<ContainerSeries>, number: u64| {
+            // Two buffers take turns.
+            let rows = &mut buffers[number as usize % 2];
+            let publication = Publication { number, written: number.saturating_sub(2) };
+            table.publish(rows, publication, |row| row.first_pid = Some(number as u32));
+            rows.iter().map(|row| (row.usage_ns.unwrap_or(0), row.first_pid.unwrap())).collect()
+        };
+        let used = |usage_ns| Deltas { usage_ns: Value::Read(usage_ns), ..Deltas::default() };
+        let mut published: Vec<Vec<_>> = Vec::new();
+        for number in 1..=6 {
+            match number {
+                3 => table.get_mut(a).add(&used(7), false),
+                6 => table.touch_all(),
+                _ => {}
+            }
+            published.push(publish(&mut table, number));
+        }
+        assert_eq!(
+            published,
+            [
+                [(0, 1), (0, 1)],
+                [(0, 2), (0, 2)],
+                [(7, 3), (0, 1)],
+                [(7, 4), (0, 2)],
+                [(7, 3), (0, 1)],
+                [(7, 6), (0, 6)],
+            ]
+        );
+        table.drop_pod(pod(1));
+        let c = table.attach(identity("c"), pod(2), true);
+        assert!([a, b].contains(&c), "it takes the place of another");
+        assert!(table.differs_since(6));
+        assert_eq!(publish(&mut table, 7), [(0, 7)]);
     }
 }

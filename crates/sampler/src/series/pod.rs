@@ -29,9 +29,9 @@ impl PodSeries {
         }
     }
 
-    /// Closes the current window.
-    pub(crate) fn close_window(&mut self) {
-        self.window.close(self.row.cfs, &mut self.row.windows);
+    /// Closes the current window. Returns whether it counted.
+    pub(crate) fn close_window(&mut self) -> bool {
+        self.window.close(self.row.cfs, &mut self.row.windows)
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 
 use crate::cgroup::CgroupId;
+use crate::publish::Publication;
 
 /// Handle of a series.
 pub(crate) type SeriesId = usize;
@@ -83,6 +84,12 @@ pub(crate) struct SeriesTable<T> {
     /// Visible series in the order of the exposition.
     order: Vec<SeriesId>,
     stale_order: bool,
+    /// Number of the last publication.
+    published: u64,
+    /// Publication by which each series last changed, by its id.
+    changed: Vec<u64>,
+    /// Publication by which the order or an identity last changed.
+    order_changed: u64,
     /// Series whose cgroup got another name, and since when; `None` until the next tick.
     renamed: Vec<(SeriesId, Option<Instant>)>,
 }
@@ -94,6 +101,9 @@ impl<T> Default for SeriesTable<T> {
             by_labels: HashMap::new(),
             order: Vec::new(),
             stale_order: false,
+            published: 0,
+            changed: Vec::new(),
+            order_changed: 0,
             renamed: Vec::new(),
         }
     }
@@ -105,15 +115,39 @@ impl<T: Track> SeriesTable<T> {
     }
 
     pub(crate) fn get_mut(&mut self, id: SeriesId) -> &mut T {
-        &mut self.entries[id].track
+        &mut self.entry(id).track
+    }
+
+    /// The entry, which the next publication copies.
+    fn entry(&mut self, id: SeriesId) -> &mut SeriesEntry<T> {
+        if self.changed.len() <= id {
+            self.changed.resize(id + 1, 0);
+        }
+        self.changed[id] = self.published + 1;
+        &mut self.entries[id]
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().map(|(_, entry)| &entry.track)
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().map(|(_, entry)| &mut entry.track)
+    /// Lets `change` change the series; it returns whether it did.
+    pub(crate) fn for_each_mut(&mut self, mut change: impl FnMut(&mut T) -> bool) {
+        for (id, entry) in &mut self.entries {
+            if change(&mut entry.track) {
+                self.changed[id] = self.published + 1;
+            }
+        }
+    }
+
+    /// Makes the next publication copy every row.
+    pub(crate) fn touch_all(&mut self) {
+        self.changed.fill(self.published + 1);
+    }
+
+    /// Whether a series came, went, or got another identity since this publication.
+    pub(crate) fn differs_since(&self, publication: u64) -> bool {
+        self.stale_order || self.order_changed > publication
     }
 
     /// Feeds the series of `identity` from one more cgroup of `pod`; creates the series if it does
@@ -133,7 +167,7 @@ impl<T: Track> SeriesTable<T> {
                 id
             }
         };
-        let entry = &mut self.entries[id];
+        let entry = self.entry(id);
         entry.cgroups += 1;
         entry.track.wake();
         if !entry.pods.contains(&pod) {
@@ -145,19 +179,19 @@ impl<T: Track> SeriesTable<T> {
 
     /// Updates the identity of a series, whose labels stay the same, and shows or hides it.
     pub(crate) fn describe(&mut self, id: SeriesId, identity: Identity<T>, visible: bool) {
-        let entry = &mut self.entries[id];
+        let entry = self.entry(id);
         let row = entry.track.row_mut();
-        if **row.identity() != identity {
+        let is_renamed = **row.identity() != identity;
+        if is_renamed {
             row.set_identity(Arc::new(identity));
-            self.stale_order = true;
         }
-        self.stale_order |= entry.visible != visible;
-        entry.visible = visible;
+        let is_shown_or_hidden = std::mem::replace(&mut entry.visible, visible) != visible;
+        self.stale_order |= is_renamed || is_shown_or_hidden;
     }
 
     /// Records that a series is shown under a name that may still change.
     pub(crate) fn show_provisionally(&mut self, id: SeriesId) {
-        let provisional = &mut self.entries[id].provisional;
+        let provisional = &mut self.entry(id).provisional;
         if matches!(provisional, Provisional::No) {
             *provisional = Provisional::Unpublished;
         }
@@ -204,18 +238,18 @@ impl<T: Track> SeriesTable<T> {
             Provisional::Since(first) if old.track.has_grown(&first) => {
                 self.renamed.push((from, None));
                 self.detach(from);
-                self.entries[to].track.merge(&first);
+                self.get_mut(to).merge(&first);
             }
             _ => {
                 let old = self.remove(from);
-                self.entries[to].track.merge(&old);
+                self.get_mut(to).merge(&old);
             }
         }
     }
 
     /// Records that a cgroup that fed the series is gone.
     pub(crate) fn detach(&mut self, id: SeriesId) {
-        let entry = &mut self.entries[id];
+        let entry = self.entry(id);
         entry.cgroups = entry.cgroups.saturating_sub(1);
         if entry.cgroups == 0 {
             entry.track.on_idle();
@@ -258,13 +292,26 @@ impl<T: Track> SeriesTable<T> {
         track
     }
 
-    /// Writes the visible rows into `rows`, reusing the existing rows.
-    pub(crate) fn publish(&mut self, rows: &mut Vec<T::Row>) {
+    /// Writes the visible rows into `rows`: those that have changed since it was written last. `finish`
+    /// completes a row that was written.
+    pub(crate) fn publish(
+        &mut self,
+        rows: &mut Vec<T::Row>,
+        publication: Publication,
+        finish: impl Fn(&mut T::Row),
+    ) {
+        let Publication { number, written } = publication;
+        self.published = number;
         if std::mem::take(&mut self.stale_order) {
             self.sort();
+            self.order_changed = self.published;
         }
+        let is_same_order = self.order_changed <= written;
         rows.truncate(self.order.len());
         for (at, &id) in self.order.iter().enumerate() {
+            if is_same_order && self.changed[id] <= written {
+                continue;
+            }
             let entry = &mut self.entries[id];
             if matches!(entry.provisional, Provisional::Unpublished) {
                 entry.provisional = Provisional::Since(Box::new(entry.track.clone()));
@@ -274,6 +321,7 @@ impl<T: Track> SeriesTable<T> {
                 Some(published) => published.copy_from(row),
                 None => rows.push(row.clone()),
             }
+            finish(&mut rows[at]);
         }
     }
 

@@ -16,13 +16,14 @@ impl WindowStart {
         self.throttled_periods += throttled_periods;
     }
 
-    /// Closes a window at these totals; windows without periods do not count.
-    pub(crate) fn close(&mut self, totals: CfsTotals, histogram: &mut WindowHistogram) {
+    /// Closes a window at these totals; one without periods does not count. Returns whether it did.
+    pub(crate) fn close(&mut self, totals: CfsTotals, histogram: &mut WindowHistogram) -> bool {
         let periods = totals.periods - self.periods;
         let throttled = totals.throttled_periods - self.throttled_periods;
         *self = Self { periods: totals.periods, throttled_periods: totals.throttled_periods };
         if periods > 0 {
             histogram.observe(throttled as f64 / periods as f64);
         }
+        periods > 0
     }
 }
