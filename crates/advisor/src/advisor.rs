@@ -18,6 +18,7 @@ use crate::container_history::ContainerHistory;
 use crate::lost::LostTimes;
 use crate::node_facts::NodeFacts;
 use crate::pod_throttles::PodThrottles;
+use crate::pods::PodNumbers;
 use crate::quotas::{Quotas, quotas};
 use crate::workloads::Workloads;
 use crate::{ROUND, qos};
@@ -42,7 +43,9 @@ struct NodeHistories {
     latest: Arc<NodeSnapshot>,
     /// One history per row of `latest`, in the same order.
     histories: Vec<ContainerHistory>,
+    pods: PodNumbers,
     lost: LostTimes,
+    throttles: PodThrottles,
     /// Time at which the counters at the start of the window were read.
     window_began: Option<Instant>,
     windows: u64,
@@ -66,7 +69,9 @@ impl Advisor {
             objective: OBJECTIVE.to_string().into(),
             latest: Arc::default(),
             histories: Vec::new(),
+            pods: PodNumbers::default(),
             lost: LostTimes::default(),
+            throttles: PodThrottles::default(),
             window_began: None,
             windows: 0,
             after_seconds: after.as_secs(),
@@ -216,15 +221,18 @@ impl NodeHistories {
         let length = if length > MAX_WINDOW { Duration::ZERO } else { length };
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(0);
         self.turn_to(latest);
-        self.lost.follow(&self.latest);
+        self.pods.follow(&self.latest);
+        self.lost.follow(&self.latest, &self.pods);
+        self.throttles.follow(&self.latest, &self.pods);
         let (after_seconds, cpus) = (self.after_seconds, self.latest.node.online_cpus());
-        let (pods, restricted) = (PodThrottles::of(&self.latest), self.restricted.latest());
-        for (row, history) in
-            self.latest.containers.iter().zip(&mut self.histories).filter(|(row, _)| row.live)
-        {
-            let (lost, pod_throttled) = (Some(&self.lost), pods.counter(row));
+        let restricted = self.restricted.latest();
+        let rows = self.latest.containers.iter().zip(&mut self.histories).enumerate();
+        for (at, (row, history)) in rows.filter(|(_, (row, _))| row.live) {
+            let pod = self.pods.of_container(at);
+            let (lost_ns, pod_throttled) =
+                (self.lost.of(row, pod), self.throttles.counter(row, pod));
             let is_restricted = restricted.contains(&row.identity.uid);
-            let node = NodeFacts { after_seconds, cpus, lost, pod_throttled, is_restricted };
+            let node = NodeFacts { after_seconds, cpus, lost_ns, pod_throttled, is_restricted };
             history.observe(row, length_ns, node);
             history.detect(row, &mut self.detector);
         }
@@ -253,6 +261,7 @@ impl NodeHistories {
             })
         };
         self.histories = new.iter().map(history).collect();
+        self.pods.renumber(new);
     }
 
     /// All live containers.

@@ -120,7 +120,7 @@ impl ContainerHistory {
     }
 
     /// Adds the counts since the last window.
-    pub(crate) fn observe(&mut self, row: &ContainerRow, length_ns: u64, node: NodeFacts<'_>) {
+    pub(crate) fn observe(&mut self, row: &ContainerRow, length_ns: u64, node: NodeFacts) {
         self.startup.follow(&row.identity.container_id);
         let now = LastCounters::of(row, node.pod_throttled);
         let Some(then) = self.last_counters.replace(now).filter(|_| length_ns > 0) else { return };
@@ -132,8 +132,7 @@ impl ContainerHistory {
             .filter(|&time_ns| may_be_throttled_by_ancestor(time_ns, used_ns));
         let ancestor_ns = ancestor_ns.unwrap_or(0);
         let cpus = row.cpuset.as_ref().map(|cpuset| cpuset.count).or(node.cpus);
-        let lost_ns =
-            node.lost.and_then(|lost| lost.of(row)).unwrap_or_else(|| now.waited_since(&then));
+        let lost_ns = node.lost_ns.unwrap_or_else(|| now.waited_since(&then));
         let lost_ns = self.lost.add(lost_ns, used_ns, cpus, length_ns);
         let was_restricted = std::mem::replace(&mut self.was_restricted, node.is_restricted);
         let is_restricted = was_restricted || node.is_restricted;
@@ -312,7 +311,7 @@ impl ContainerHistory {
     }
 
     /// Evaluates the advice. The displayed limit changes only after another value has lasted.
-    fn evaluate(&mut self, node: NodeFacts<'_>) {
+    fn evaluate(&mut self, node: NodeFacts) {
         let fresh = analysis::cpu_advice(&self.history, OBJECTIVE, node.after_seconds);
         let fresh = node.cpus.map_or(fresh, |cpus| at_most_node(fresh, cpus));
         let shown = self.limit.follow(fresh.limit.map(|limit| limit.cores));

@@ -11,6 +11,7 @@ mod container_history;
 mod lost;
 mod node_facts;
 mod pod_throttles;
+mod pods;
 mod program;
 mod qos;
 mod quotas;

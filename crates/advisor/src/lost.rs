@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use foldhash::HashMap;
 use snapshot::{ContainerRow, Culprit, NodeSnapshot};
+
+use crate::pods::PodNumbers;
 
 /// Share of its CPUs from which on a container wants all of them.
 const HUNGRY: f64 = 0.9;
@@ -13,8 +14,8 @@ const SLEPT_FOR_NS: u64 = 600_000_000_000;
 /// Lost time of one pod.
 #[derive(Debug, Clone, Copy, Default)]
 struct PodLost {
-    /// In the window, core-nanoseconds.
-    lost_ns: u64,
+    /// In the window, core-nanoseconds; `None` if it neither lost time nor woke up.
+    lost_ns: Option<u64>,
     /// Waits of its containers for other pods, thread-nanoseconds.
     waits_ns: u64,
     containers: u32,
@@ -27,47 +28,47 @@ pub(crate) struct LostTimes {
     is_traced: bool,
     /// The trace's poll up to which it was read.
     until: Option<Instant>,
-    /// The pods that lost time or woke up, by namespace and name.
-    pods: HashMap<String, HashMap<String, PodLost>>,
+    /// By the pods' numbers; empty if no pod lost time.
+    pods: Vec<PodLost>,
 }
 
 impl LostTimes {
     /// Reads the lost time of one window.
-    pub(crate) fn follow(&mut self, latest: &NodeSnapshot) {
+    pub(crate) fn follow(&mut self, latest: &NodeSnapshot, numbers: &PodNumbers) {
         let waits = &latest.waits;
         self.pods.clear();
         for lost in waits.lost_since(self.until) {
-            let (namespace, name) = (lost.victim.namespace.clone(), lost.victim.pod.clone());
+            let Some(number) = numbers.named(&lost.victim.namespace, &lost.victim.pod) else {
+                continue;
+            };
             let to_pods = lost.by.iter().filter(|(culprit, _)| matches!(culprit, Culprit::Pod(_)));
-            let pod = self.pods.entry(namespace).or_default().entry(name).or_default();
-            pod.lost_ns += to_pods.map(|(_, ns)| ns).sum::<u64>();
+            self.pods.resize(numbers.count(), PodLost::default());
+            *self.pods[number].lost_ns.get_or_insert(0) += to_pods.map(|(_, ns)| ns).sum::<u64>();
         }
         self.until = waits.lost_until().or(self.until);
         self.is_traced = waits.lost_until().is_some();
         if self.pods.is_empty() {
             return;
         }
-        for row in latest.containers.iter().filter(|row| row.live) {
-            let (namespace, name) = (&row.identity.namespace, &row.identity.pod);
-            if let Some(pod) = self.pods.get_mut(namespace).and_then(|pods| pods.get_mut(name)) {
-                pod.waits_ns += waits_ns(row);
-                pod.containers += 1;
-            }
+        for (at, row) in latest.containers.iter().enumerate().filter(|(_, row)| row.live) {
+            let pod = &mut self.pods[numbers.of_container(at)];
+            pod.waits_ns += waits_ns(row);
+            pod.containers += 1;
         }
     }
 
-    /// Time that a container lost in the window: its part of the pod's, by its waits so far. `None`
-    /// if lost time is unknown.
-    pub(crate) fn of(&self, row: &ContainerRow) -> Option<u64> {
-        let pods = self.pods.get(&row.identity.namespace);
-        let Some(pod) = pods.and_then(|pods| pods.get(&row.identity.pod)) else {
+    /// Time that a container of the pod with this number lost in the window: its part of the pod's, by
+    /// its waits so far. `None` if lost time is unknown.
+    pub(crate) fn of(&self, row: &ContainerRow, number: usize) -> Option<u64> {
+        let Some((pod, lost_ns)) = self.pods.get(number).and_then(|pod| Some((pod, pod.lost_ns?)))
+        else {
             return self.is_traced.then_some(0);
         };
         let part = match pod.waits_ns {
             0 => 1.0 / f64::from(pod.containers.max(1)),
             all_ns => waits_ns(row) as f64 / all_ns as f64,
         };
-        Some((pod.lost_ns as f64 * part) as u64)
+        Some((lost_ns as f64 * part) as u64)
     }
 }
 
@@ -149,11 +150,12 @@ mod tests {
                 ..NodeSnapshot::default()
             }
         };
-        let mut times = LostTimes::default();
-        times.follow(&node(1, 7 * SECOND_NS));
+        let (mut times, mut numbers) = (LostTimes::default(), PodNumbers::default());
         let latest = node(2, SECOND_NS);
-        times.follow(&latest);
-        [0, 1].map(|at| times.of(&latest.containers[at]))
+        numbers.renumber(&latest.containers);
+        times.follow(&node(1, 7 * SECOND_NS), &numbers);
+        times.follow(&latest, &numbers);
+        [0, 1].map(|at| times.of(&latest.containers[at], numbers.of_container(at)))
     }
 
     #[test]
@@ -161,7 +163,7 @@ mod tests {
         assert_eq!(lost([SECOND_NS, 0]), [Some(SECOND_NS), Some(0)]);
         assert_eq!(lost([3, 1]), [Some(SECOND_NS / 4 * 3), Some(SECOND_NS / 4)]);
         assert_eq!(lost([0, 0]), [Some(SECOND_NS / 2); 2]);
-        assert_eq!(LostTimes::default().of(&container(1)), None);
+        assert_eq!(LostTimes::default().of(&container(1), 0), None);
     }
 
     #[test]

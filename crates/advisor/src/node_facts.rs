@@ -2,17 +2,15 @@
 
 use api::{CpuAdvice, LimitAdvice};
 
-use crate::lost::LostTimes;
-
 /// Facts of the node for one window of a container.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NodeFacts<'a> {
+pub(crate) struct NodeFacts {
     /// Observation time before a limit is advised, seconds.
     pub(crate) after_seconds: u64,
     /// Number of online CPUs.
     pub(crate) cpus: Option<u32>,
-    /// Time that pods lost in the window, where it is known.
-    pub(crate) lost: Option<&'a LostTimes>,
+    /// Time that the container lost to other pods in the window, core-nanoseconds, if it is known.
+    pub(crate) lost_ns: Option<u64>,
     /// Counter of the periods in which the pod's quota throttled the container, if it is the only
     /// one of the pod.
     pub(crate) pod_throttled: Option<u64>,

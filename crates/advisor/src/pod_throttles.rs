@@ -3,50 +3,49 @@
 //! The kubelet gives a pod the sum of its containers' limits. The two quotas of a pod with one
 //! container run out together, and the kernel may count a throttled period at the pod only.
 
-use foldhash::HashMap;
 use snapshot::{ContainerRow, NodeSnapshot};
+
+use crate::pods::PodNumbers;
 
 /// Tolerance for equal limits, cores: quotas are whole microseconds.
 const TOLERANCE: f64 = 0.005;
 
-/// Pods with a quota, by (namespace, pod).
+/// The pods of a window, by their numbers.
 #[derive(Debug, Default)]
-pub(crate) struct PodThrottles<'a>(HashMap<(&'a str, &'a str), Pod>);
+pub(crate) struct PodThrottles(Vec<Pod>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Pod {
-    limit_cores: f64,
-    throttled_periods: u64,
+    /// Limit and counter of its own quota, if it has one.
+    quota: Option<(f64, u64)>,
+    /// Number of live containers.
     containers: u32,
 }
 
-impl<'a> PodThrottles<'a> {
-    pub(crate) fn of(latest: &'a NodeSnapshot) -> Self {
-        let with_quota = latest.pods.iter().filter_map(|row| {
-            let name = (&*row.identity.namespace, &*row.identity.pod);
-            let throttled_periods = row.cfs.throttled_periods;
-            let limit_cores = row.cpu_limit.cores()?;
-            Some((name, Pod { limit_cores, throttled_periods, containers: 0 }))
-        });
-        let mut pods: HashMap<_, _> = with_quota.collect();
-        for row in latest.containers.iter().filter(|row| row.live) {
-            if let Some(pod) = pods.get_mut(&name(row)) {
-                pod.containers += 1;
+impl PodThrottles {
+    /// Reads the quotas of the pods.
+    pub(crate) fn follow(&mut self, latest: &NodeSnapshot, numbers: &PodNumbers) {
+        self.0.clear();
+        self.0.resize(numbers.count(), Pod::default());
+        for (at, row) in latest.pods.iter().enumerate() {
+            if let Some(number) = numbers.with_quota(at) {
+                let limit_cores = row.cpu_limit.cores();
+                self.0[number].quota = limit_cores.map(|cores| (cores, row.cfs.throttled_periods));
             }
         }
-        Self(pods)
+        for (at, _) in latest.containers.iter().enumerate().filter(|(_, row)| row.live) {
+            self.0[numbers.of_container(at)].containers += 1;
+        }
     }
 
-    /// Counter of the pod's throttled periods, if they are those of this container.
-    pub(crate) fn counter(&self, row: &ContainerRow) -> Option<u64> {
-        let pod = self.0.get(&name(row)).filter(|pod| pod.containers == 1)?;
-        let is_same = (pod.limit_cores - row.own_limit_cores()?).abs() <= TOLERANCE;
-        is_same.then_some(pod.throttled_periods)
+    /// Counter of the throttled periods of the pod with this number, if they are those of this
+    /// container.
+    pub(crate) fn counter(&self, row: &ContainerRow, number: usize) -> Option<u64> {
+        let pod = self.0.get(number).filter(|pod| pod.containers == 1)?;
+        let (limit_cores, throttled_periods) = pod.quota?;
+        let is_same = (limit_cores - row.own_limit_cores()?).abs() <= TOLERANCE;
+        is_same.then_some(throttled_periods)
     }
-}
-
-fn name(row: &ContainerRow) -> (&str, &str) {
-    (&row.identity.namespace, &row.identity.pod)
 }
 
 #[cfg(test)]
@@ -91,8 +90,13 @@ mod tests {
             ],
             ..NodeSnapshot::default()
         };
-        let pods = PodThrottles::of(&latest);
-        let found: Vec<_> = latest.containers.iter().map(|row| pods.counter(row)).collect();
+        let (mut numbers, mut pods) = (PodNumbers::default(), PodThrottles::default());
+        numbers.renumber(&latest.containers);
+        numbers.follow(&latest);
+        pods.follow(&latest, &numbers);
+        let rows = latest.containers.iter().enumerate();
+        let found: Vec<_> =
+            rows.map(|(at, row)| pods.counter(row, numbers.of_container(at))).collect();
         assert_eq!(found, [Some(3), None, None, None, None]);
     }
 }

@@ -277,21 +277,24 @@ pub(crate) fn read_plan(
     }
 }
 
-/// Time up to which there is nothing to read of a container while nothing runs in its pod, except at
-/// its rechecks; `None` if there may be.
-pub(crate) fn asleep_until(
+/// Whether there is nothing to read of a container while nothing runs in its pod, except at its
+/// rechecks.
+pub(crate) fn is_asleep(
     container: &Activity,
     pod: &Activity,
     plan: &ReadPlan,
     now: Instant,
     timing: &Timing,
-) -> Option<Instant> {
+) -> bool {
     let is_long_idle = |activity: &Activity| activity.is_idle_for(timing.close_after, now);
-    let has_memory = container.memory_read.is_some_and(|read| container.has_been_idle_since(read));
-    let scanned = container.threads_read.filter(|&read| container.has_been_idle_since(read))?;
+    // After the last run.
+    let is_read = |read: Option<Instant>| read.is_some_and(|it| container.has_been_idle_since(it));
     let nothing = !plan.counters && plan.slow.is_none() && !plan.threads;
-    (nothing && has_memory && is_long_idle(container) && is_long_idle(pod))
-        .then(|| scanned + timing.idle_scan)
+    nothing
+        && is_read(container.memory_read)
+        && is_read(container.threads_read)
+        && is_long_idle(container)
+        && is_long_idle(pod)
 }
 
 /// Decides which files of this cgroup stay open: at most those of `most`.

@@ -29,8 +29,8 @@ pub(crate) struct Timing {
     /// then changes only by reclaim. Settings are rechecked at this rate, too, although inotify
     /// reports their changes.
     pub(crate) idle_recheck: Duration,
-    /// The threads are read once in this time if nothing has run since the last read: 60 s. They may
-    /// only have waited.
+    /// The threads are read at most once in this time if nothing has run since the last read: 60 s. They
+    /// may only have waited. After [`Timing::close_after`] they are read at the idle recheck.
     pub(crate) idle_scan: Duration,
     /// A container found within this time after its pod was started together with it: 1 s.
     pub(crate) started_together: Duration,

@@ -19,7 +19,7 @@ use crate::budget::{DescriptorBudget, ReadClass};
 use crate::bulk::Collected;
 use crate::cgroup::{Naming, PathQuota, SampledCgroup, SampledKind};
 use crate::files::{self, FileSet, Keeping, ReadBuffers, ReadErrors};
-use crate::plan::{ReadPlan, Watched, asleep_until, kept_files};
+use crate::plan::{ReadPlan, Watched, is_asleep, kept_files};
 use crate::publish::Publication;
 use crate::series::SeriesId;
 use crate::timing::{self, Rechecks, Timing};
@@ -72,8 +72,9 @@ struct Rest {
     /// Whether nothing has run below this pod lately, and no quota that holds for it has throttled
     /// or changed since its last visit.
     is_still: bool,
-    /// Container: time up to which there is nothing to read while its pod is still.
-    until: Option<Instant>,
+    /// Whether there is nothing to read of this container while its pod is still, except at its
+    /// rechecks.
+    is_asleep: bool,
 }
 
 /// Numbers of levels below the mounts.
@@ -347,7 +348,7 @@ impl SampledTree {
 
     /// Makes the next tick visit a cgroup.
     pub(crate) fn wake(&mut self, id: CgroupId) {
-        self.rest_of(id).until = None;
+        self.rest_of(id).is_asleep = false;
     }
 
     /// Records whether the name of a cgroup is final and all its files have been found.
@@ -360,16 +361,16 @@ impl SampledTree {
         self.rest.get(id.slot()).is_some_and(|rest| rest.is_settled)
     }
 
-    /// Whether there is nothing to read of this cgroup at `now`, as of its last visit and that of its
-    /// pod in this tick.
-    pub(crate) fn rests(&self, visit: Visit, now: Instant, rechecks: &Rechecks) -> bool {
+    /// Whether there is nothing to read of this cgroup in this tick, as of its last visit and that of
+    /// its pod in this tick.
+    pub(crate) fn rests(&self, visit: Visit, rechecks: &Rechecks) -> bool {
         let Some(rest) = self.rest.get(visit.id.slot()) else { return false };
         let is_pod_still = || {
             let pod = visit.parent.and_then(|pod| self.rest.get(pod.slot()));
             pod.is_some_and(|pod| pod.is_still)
         };
         let is_due = || rechecks.idle.contains(timing::phase(visit.id.slot()));
-        rest.is_unread || rest.until.is_some_and(|until| now < until) && is_pod_still() && !is_due()
+        rest.is_unread || rest.is_asleep && is_pod_still() && !is_due()
     }
 
     /// Records after a visit whether the next ones can be left out. `before`: the quotas of this
@@ -387,9 +388,9 @@ impl SampledTree {
         let is_still = activity.is_idle(now, timing) && cgroup.path == before;
         let is_settled = self.is_settled(id);
         let pod = parent.filter(|_| files == FileSet::Container && is_settled);
-        let until = pod.and_then(|pod| asleep_until(activity, pod, plan, now, timing));
+        let is_asleep = pod.is_some_and(|pod| is_asleep(activity, pod, plan, now, timing));
         let is_unread = cgroup.naming == Naming::Sandbox && is_settled;
-        *self.rest_of(id) = Rest { is_settled, is_unread, is_still, until };
+        *self.rest_of(id) = Rest { is_settled, is_unread, is_still, is_asleep };
     }
 
     /// Whether the rows of the cgroups that the publication finds are old.

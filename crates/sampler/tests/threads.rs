@@ -107,7 +107,7 @@ impl Node {
     /// Ticks until the threads of every container, including idle ones, have been scanned once
     /// more.
     fn scan(&mut self) {
-        for _ in 0..65 {
+        for _ in 0..125 {
             self.now += Duration::from_secs(1);
             self.sampler.tick(self.now);
         }

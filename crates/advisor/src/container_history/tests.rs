@@ -5,10 +5,10 @@ use snapshot::{Bandwidth, CfsTotals, ContainerWaits, CpuLimit, Limit, Quota, Spe
 use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
-const NODE: NodeFacts<'_> = NodeFacts {
+const NODE: NodeFacts = NodeFacts {
     after_seconds: 300,
     cpus: Some(8),
-    lost: None,
+    lost_ns: None,
     pod_throttled: None,
     is_restricted: false,
 };

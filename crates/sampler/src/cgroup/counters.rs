@@ -64,7 +64,7 @@ pub(crate) struct Deltas {
 
 impl Deltas {
     /// Whether no quota counter has moved.
-    pub(super) fn are_zero(&self) -> bool {
+    pub(crate) fn are_zero(&self) -> bool {
         let is_zero =
             |cfs: CfsTotals| (cfs.periods, cfs.throttled_periods, cfs.throttled_ns) == (0, 0, 0);
         !self.first && self.cfs.read().is_none_or(is_zero)

@@ -42,8 +42,10 @@ impl Ledger {
 
     /// Adds the increments of a pod's own counters to its series, if it has one.
     pub(super) fn count_pod(&mut self, cgroup: &SampledCgroup, deltas: &Deltas) {
-        if let Some(series) = cgroup.series {
-            self.pods.get_mut(series).add(deltas, cgroup.settings.cpu_limit());
+        let Some(series) = cgroup.series else { return };
+        let limit = cgroup.settings.cpu_limit();
+        if !deltas.are_zero() || self.pods.get(series).cpu_limit() != limit {
+            self.pods.get_mut(series).add(deltas, limit);
         }
     }
 

@@ -16,8 +16,8 @@ impl Sampler {
         if self.tree.hierarchy.version == CgroupVersion::V2 {
             return;
         }
-        for slot in 0..self.tree.cgroups.capacity() {
-            let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
+        for at in 0..self.tree.sort_by_depth() {
+            let id = self.tree.at_depth(at).id;
             if walked || !self.tree.is_settled(id) {
                 self.watch_exit(id);
             }

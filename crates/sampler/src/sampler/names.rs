@@ -197,8 +197,8 @@ impl Sampler {
         self.ledger.pods.drop_renamed(now);
         let mut has_shown = self.names.name_exited(containers, now, may_answer, timing);
         self.names.lookups = Lookups::default();
-        for slot in 0..self.tree.cgroups.capacity() {
-            let Some(id) = self.tree.cgroups.id_at(slot) else { continue };
+        for at in 0..self.tree.sort_by_depth() {
+            let id = self.tree.at_depth(at).id;
             if !changed && !may_answer_anew && self.tree.is_settled(id) {
                 continue;
             }
@@ -422,8 +422,8 @@ impl Sampler {
     /// Names a pod's own series, if the pod has one.
     pub(super) fn name_pod(&mut self, id: CgroupId, now: Instant) {
         let may_answer = self.names.source.may_answer();
-        self.tree.disturb(id);
         let cgroup = &mut self.tree.cgroups[id];
+        let before = (cgroup.naming, cgroup.series);
         let SampledKind::Pod { uid } = &cgroup.kind else { return };
         cgroup.lookup.record(now, &self.schedule.timing);
         let age = now.saturating_duration_since(cgroup.found);
@@ -438,6 +438,9 @@ impl Sampler {
         cgroup.series = Some(series);
         if naming == Naming::Unmapped {
             self.ledger.pods.show_provisionally(series);
+        }
+        if before != (naming, Some(series)) {
+            self.tree.disturb(id);
         }
     }
 }

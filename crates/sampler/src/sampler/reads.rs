@@ -78,7 +78,7 @@ impl Sampler {
         self.collect(cgroups);
         for at in 0..cgroups {
             let visit = self.tree.at_depth(at);
-            if self.tree.rests(visit, now, &self.schedule.rechecks) {
+            if self.tree.rests(visit, &self.schedule.rechecks) {
                 continue;
             }
             let id = visit.id;

@@ -29,6 +29,10 @@ impl PodSeries {
         }
     }
 
+    pub(crate) fn cpu_limit(&self) -> Limit<CpuLimit> {
+        self.row.cpu_limit
+    }
+
     /// Closes the current window. Returns whether it counted.
     pub(crate) fn close_window(&mut self) -> bool {
         self.window.close(self.row.cfs, &mut self.row.windows)
