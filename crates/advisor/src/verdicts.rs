@@ -59,6 +59,7 @@ impl Judge {
         let mut rows: Vec<SlowedRow> = self.counters.values().cloned().collect();
         rows.sort_by(|a, b| (&a.pod.namespace, &a.pod.pod).cmp(&(&b.pod.namespace, &b.pod.pod)));
         let due = self.due(&verdicts);
+        self.reader.reuse(second);
         Some(Judgement { verdicts, rows, due })
     }
 

@@ -5,7 +5,7 @@ use snapshot::ContainerRow;
 use api::Rates;
 
 /// Cumulative counters of one container.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     usage_ns: Option<u64>,
     throttled_periods: Option<u64>,

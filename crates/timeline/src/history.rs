@@ -150,6 +150,14 @@ impl<T> SeriesRing<T> {
         slot.last = frame;
     }
 
+    /// Repeats the values of the last frame, which must be the one before.
+    pub(crate) fn repeat(&mut self, at: usize, frame: u64) {
+        if let Some(slot) = &mut self.slots[at] {
+            slot.runs.forget(frame, self.width);
+            slot.last = frame;
+        }
+    }
+
     /// The value of a measure in a frame that is still in the history.
     pub(crate) fn value(&self, at: usize, measure: usize, frame: u64) -> Option<f64> {
         let slot = self.slots[at].as_ref().filter(|slot| frame <= slot.last)?;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use api::{Measure, Rates};
-use snapshot::{ContainerRow, CpuTimes, InterferenceRow, NodeSnapshot, NodeWaits, ends_window};
+use snapshot::{
+    ContainerRow, CpuTimes, InterferenceRow, NodeSnapshot, NodeWaits, ends_window, share,
+};
 
 use crate::counters::Counters;
 use crate::history::position;
@@ -60,6 +62,12 @@ impl TimelineState {
         let was_read = self.containers.last(at) + 1 == frame;
         let Some(container) = self.containers.state_mut(at) else { return };
         let before = std::mem::replace(&mut container.counters, now);
+        // Of an idle container that was idle before, this frame has the values of the last one.
+        let is_still = was_read && before == now && container.limit_cores == row.cpu_limit.cores();
+        if std::mem::replace(&mut container.is_still, is_still) && is_still {
+            container.update(row, container.rates);
+            return self.containers.repeat(at, frame);
+        }
         let rates = if was_read { before.rates_until(&now, seconds) } else { Rates::default() };
         container.update(row, rates);
         let values = Measure::ALL.map(|measure| measure.of(&rates, row.cpu_limit.cores()));
@@ -141,6 +149,7 @@ impl Container {
             identity: Arc::clone(&row.identity),
             counters,
             rates: Rates::default(),
+            is_still: false,
             limit_cores: row.cpu_limit.cores(),
             request_cores: row.request_cores,
             cpuset: row.cpuset.clone(),
@@ -155,8 +164,8 @@ impl Container {
         self.rates = rates;
         self.limit_cores = row.cpu_limit.cores();
         self.request_cores = row.request_cores;
-        self.cpuset.clone_from(&row.cpuset);
-        self.gc.clone_from(&row.gc);
+        share(&mut self.cpuset, row.cpuset.as_ref());
+        share(&mut self.gc, row.gc.as_ref());
     }
 }
 

@@ -90,6 +90,7 @@ impl Container {
         Self {
             identity: Arc::new(identity),
             counters: Counters::default(),
+            is_still: false,
             rates: row.rates,
             limit_cores: row.limit_cores,
             request_cores: row.request_cores,

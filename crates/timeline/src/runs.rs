@@ -53,7 +53,7 @@ impl Runs {
     }
 
     /// Forgets the runs that ended before the frames that are kept.
-    fn forget(&mut self, frame: u64, width: usize) {
+    pub(crate) fn forget(&mut self, frame: u64, width: usize) {
         let oldest = frame.saturating_sub(KEPT as u64 - 1);
         let age = |first: u16| (frame as u16).wrapping_sub(first);
         let is_old = |first: u16| age(first) >= age(oldest as u16);

@@ -43,6 +43,8 @@ pub(crate) struct Container {
     pub(crate) identity: Arc<ContainerIdentity>,
     pub(crate) counters: Counters,
     pub(crate) rates: Rates,
+    /// Whether nothing had changed in the last frame.
+    pub(crate) is_still: bool,
     pub(crate) limit_cores: Option<f64>,
     pub(crate) request_cores: Option<f64>,
     pub(crate) cpuset: Option<Arc<CpusetRow>>,

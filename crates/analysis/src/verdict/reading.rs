@@ -30,6 +30,10 @@ pub struct SnapshotReader {
     containers: Vec<Container>,
     /// Places of their pods among those of a second, by the pod's labels.
     pods: HashMap<Box<str>, usize>,
+    /// The pods with a quota, in the order of the snapshot, each with its place.
+    with_quota: Vec<(Arc<PodIdentity>, Option<usize>)>,
+    /// Pods of an earlier second, to reuse their memory.
+    spare: Vec<PodSecond>,
     /// The trace's poll up to which lost time was read.
     lost_until: Option<Instant>,
 }
@@ -123,18 +127,17 @@ impl SnapshotReader {
         is_restricted: impl Fn(&str) -> bool,
     ) -> Vec<PodSecond> {
         self.turn_to(snapshot);
-        let mut pods: Vec<PodSecond> = Vec::with_capacity(self.pods.len());
+        let mut pods = std::mem::take(&mut self.spare);
+        pods.truncate(self.pods.len());
+        let mut next = 0;
         for (row, container) in live(snapshot).zip(&mut self.containers) {
-            if container.pod_at == pods.len() {
-                pods.push(PodSecond {
-                    pod: Arc::clone(&container.pod),
-                    workload: Arc::clone(&container.workload),
-                    best_effort: row.identity.best_effort,
-                    is_restricted: is_restricted(&row.identity.uid),
-                    request_cores: Some(0.0),
-                    limit_cores: Some(0.0),
-                    ..PodSecond::default()
-                });
+            if container.pod_at == next {
+                if next == pods.len() {
+                    pods.push(PodSecond::default());
+                }
+                let is_restricted = is_restricted(&row.identity.uid);
+                pods[next].begin(container, row.identity.best_effort, is_restricted);
+                next += 1;
             }
             let pod = &mut pods[container.pod_at];
             let now = Counters::of(row);
@@ -144,12 +147,31 @@ impl SnapshotReader {
             let waited = container.contention.spread(row, gained, length);
             pod.contention += if is_traced { 0.0 } else { waited };
         }
-        for row in snapshot.pods.iter().filter(|row| row.cpu_limit.cores().is_some()) {
-            if let Some(&at) = self.pods.get(&row.identity.labels) {
+        self.find_pods_with_quota(snapshot);
+        for (row, (_, place)) in snapshot.pods.iter().zip(&self.with_quota) {
+            if let Some(at) = place.filter(|_| row.cpu_limit.cores().is_some()) {
                 pods[at].has_pod_quota = true;
             }
         }
         pods
+    }
+
+    /// Takes back the pods of a second, for the next one.
+    pub fn reuse(&mut self, second: Second) {
+        self.spare = second.pods;
+    }
+
+    /// Finds the places of the pods with a quota, if other pods have one than in the snapshot before.
+    fn find_pods_with_quota(&mut self, snapshot: &NodeSnapshot) {
+        let known = self.with_quota.iter().map(|(identity, _)| Arc::as_ptr(identity));
+        if snapshot.pods.iter().map(|row| Arc::as_ptr(&row.identity)).eq(known) {
+            return;
+        }
+        let placed = snapshot
+            .pods
+            .iter()
+            .map(|row| (Arc::clone(&row.identity), self.pods.get(&row.identity.labels).copied()));
+        self.with_quota = placed.collect();
     }
 
     /// Brings the containers into the order of the snapshot. Mostly it is that of the one before, and
@@ -163,6 +185,7 @@ impl SnapshotReader {
         let mut before: HashMap<Box<str>, Container> =
             before.map(|container| (container.identity.labels.clone(), container)).collect();
         self.pods.clear();
+        self.with_quota.clear();
         for row in live(snapshot) {
             let mut container = Container::of(row, before.remove(&row.identity.labels));
             let next = self.pods.len();
@@ -260,6 +283,46 @@ impl Spread {
 }
 
 impl PodSecond {
+    /// Begins the second of the pod of this container; nothing has happened in it. The lists keep their
+    /// memory.
+    fn begin(&mut self, container: &Container, best_effort: bool, is_restricted: bool) {
+        // All fields are named, so that none is forgotten.
+        let Self {
+            pod,
+            workload,
+            best_effort: is_best_effort,
+            is_restricted: is_pod_restricted,
+            sleeps,
+            request_cores,
+            limit_cores,
+            used,
+            lost,
+            contention,
+            wakeups,
+            late_wakeups,
+            throttled_own,
+            throttled_ancestor,
+            has_pod_quota,
+            waited_self,
+            containers,
+        } = self;
+        if !Arc::ptr_eq(pod, &container.pod) {
+            *pod = Arc::clone(&container.pod);
+        }
+        if !Arc::ptr_eq(workload, &container.workload) {
+            *workload = Arc::clone(&container.workload);
+        }
+        (*is_best_effort, *is_pod_restricted) = (best_effort, is_restricted);
+        (*sleeps, *has_pod_quota) = (false, false);
+        (*request_cores, *limit_cores) = (Some(0.0), Some(0.0));
+        (*wakeups, *late_wakeups) = (0, 0);
+        for seconds in [used, contention, waited_self, throttled_own, throttled_ancestor] {
+            *seconds = 0.0;
+        }
+        lost.clear();
+        containers.clear();
+    }
+
     /// Adds what the pod lost up to a poll; there are rarely two in a second.
     fn add_lost(&mut self, row: &LostTime) {
         let known = self.lost.len();
