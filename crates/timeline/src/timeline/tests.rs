@@ -227,6 +227,32 @@ fn past_frames_come_from_the_history() {
     assert!(is_about(Some(aggressors[0].seconds), 1.0), "{aggressors:?}");
 }
 
+#[test]
+fn a_container_that_sleeps_has_a_value_in_each_frame() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    for second in 0..=20_u64 {
+        let mut snapshot = snapshot(start, second, &["web"]);
+        // It sleeps after the fifth second and from the 16th on, and its limit is raised meanwhile.
+        let worked = second.min(5) + second.clamp(12, 15) - 12;
+        snapshot.containers = vec![row("web", worked)];
+        if second >= 9 {
+            let limit = CpuLimit { cores: 2.0, period_usec: 100_000 };
+            snapshot.containers[0].cpu_limit = Limit::Limited(limit);
+        }
+        timeline.observe(&snapshot);
+    }
+    let frames: Vec<Frame> = timeline.frames(Duration::from_secs(60)).collect();
+    assert_eq!(frames.len(), 20);
+    for (second, frame) in (1..).zip(&frames) {
+        let row = &frame.containers[0];
+        let works = second <= 5 || (13..=15).contains(&second);
+        let (cores, limit) = (if works { 0.5 } else { 0.0 }, if second < 9 { 0.5 } else { 2.0 });
+        assert!(is_about(row.rates.usage_cores, cores), "{second}: {row:?}");
+        assert!(is_about(row.limit_cores, limit), "{second}: {row:?}");
+    }
+    assert_eq!(timeline.latest().unwrap().containers[0].rates.usage_cores, Some(0.0));
+}
+
 /// The node in a second: its values, and from the tenth on bursts instead of a continuous trace,
 /// and a pod that yields.
 fn node_in(start: Instant, second: u64) -> NodeSnapshot {
