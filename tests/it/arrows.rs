@@ -8,6 +8,7 @@ use std::process::Command;
 
 use console::log::LogFilter;
 use serde_json::Value;
+use xtask::test_run::PLUGIN_TARGETS;
 
 /// A crate of this workspace.
 struct Crate {
@@ -317,10 +318,6 @@ const LINUX_ONLY: &[&str] = &[
     "yielding",
 ];
 
-/// Targets for which a release has the plugin alone.
-const PLUGIN_TARGETS: [&str; 3] =
-    ["aarch64-apple-darwin", "x86_64-apple-darwin", "x86_64-pc-windows-msvc"];
-
 #[test]
 fn the_plugin_has_no_linux_only_crate_on_macos_and_windows() {
     let on = |target: &str| -> BTreeSet<String> {
@@ -330,20 +327,18 @@ fn the_plugin_has_no_linux_only_crate_on_macos_and_windows() {
     };
     for target in PLUGIN_TARGETS {
         let names = on(target);
-        assert!(names.contains("agent-client"), "{target}: {names:?}");
+        assert!(names.contains("agent-client") && names.contains("top"), "{target}: {names:?}");
         let found: Vec<_> = LINUX_ONLY.iter().filter(|name| names.contains(**name)).collect();
         assert!(found.is_empty(), "{target}: {found:?}");
     }
     assert!(on("x86_64-unknown-linux-gnu").contains("linux-raw-sys"), "the list has real names");
-    let windows = on("x86_64-pc-windows-msvc");
-    assert!(
-        !windows.contains("rustix") && !windows.contains("top"),
-        "the terminal view is of Unix"
-    );
+    assert!(!on("x86_64-pc-windows-msvc").contains("rustix"), "rustix is for Unix here");
     let workflow = include_str!("../../.github/workflows/release.yml");
     for target in PLUGIN_TARGETS {
         assert!(workflow.contains(target), "the release does not build {target}");
     }
+    let is_static = "CARGO_TARGET_X86_64_PC_WINDOWS_MSVC_RUSTFLAGS: -Ctarget-feature=+crt-static";
+    assert!(workflow.contains(is_static), "else Windows needs vcruntime140.dll");
 }
 
 #[test]

@@ -75,7 +75,12 @@ pub fn save(client: &AgentClient, part: &PartArgs) -> Result<(), Failure> {
     std::fs::write(&part.output, &bytes).map_err(|error| {
         Failure::config(format!("--output: cannot write {path}: {error}; correct the path"))
     })?;
-    output::show(&format!("{path}: {} bytes; open it with cpuwarden replay {path}\n", bytes.len()));
+    // The plugin runs on more systems than the program with `replay`.
+    let place = if cfg!(target_os = "linux") { "" } else { " on Linux" };
+    output::show(&format!(
+        "{path}: {} bytes; open it{place} with cpuwarden replay {path}\n",
+        bytes.len()
+    ));
     Ok(())
 }
 

@@ -129,7 +129,6 @@ impl<'a> Cluster<'a> {
     ///
     /// # Errors
     /// See [`Cluster::agent`].
-    #[cfg(unix)]
     pub(crate) fn kept_agent(&self, node: &str) -> Result<Agent, Failure> {
         let agent = self.agent(node)?;
         let ClusterArgs { agent_namespace, agent_selector, .. } = self.args;

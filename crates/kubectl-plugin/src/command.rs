@@ -14,7 +14,6 @@ use crate::args::Of;
 use crate::cluster::TIMEOUT;
 use crate::fleet::{FleetArgs, fleet};
 use crate::per_node;
-#[cfg(unix)]
 use crate::view::top;
 
 /// Name of the plugin, as users type it.
@@ -38,7 +37,6 @@ pub struct Plugin {
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
     /// Show live who is slowed on the node of a pod or on a node, by what and by whom
-    #[cfg(unix)]
     Top {
         /// Node to show, of several [default: the one with most pods of the target; without a target,
         /// the one with most slowed pods]
@@ -110,7 +108,6 @@ pub fn is_plugin() -> bool {
 /// answer.
 pub fn run(plugin: Plugin) -> Result<ExitCode, Failure> {
     match plugin.command {
-        #[cfg(unix)]
         PluginCommand::Top { once, node, of } => top(&of, node.as_deref(), once)?,
         PluginCommand::Advise { output, all_namespaces, findings, of } => {
             advise(&of, all_namespaces, &findings, output)?;

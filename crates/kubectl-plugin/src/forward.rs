@@ -237,6 +237,16 @@ mod tests {
     }
 
     #[test]
+    fn lines_may_end_as_those_of_windows_do() {
+        let (_dir, forward) =
+            start(r"printf 'Forwarding from 127.0.0.1:40011 -> 9753\r\n'; exec sleep 600");
+        assert_eq!(forward.unwrap().address(), "127.0.0.1:40011".parse().unwrap());
+        let (_dir, forward) = start(r"printf 'error: no\r\n\r\n' >&2; exit 1");
+        let error = forward.unwrap_err().to_string();
+        assert!(error.ends_with(":9753: error: no"), "{error:?}");
+    }
+
+    #[test]
     fn a_rejected_connection_repeats_the_words_of_kubectl() {
         let (_dir, forward) = start("echo 'error: unable to forward port' >&2; exit 1");
         let error = forward.unwrap_err().to_string();

@@ -18,8 +18,6 @@ mod per_node;
 #[cfg(test)]
 mod script;
 mod target;
-// The terminal view is for Unix.
-#[cfg(unix)]
 mod view;
 
 pub use agents::{AgentPod, Agents, Scheme};

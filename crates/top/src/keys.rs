@@ -8,7 +8,7 @@ use crate::source::Control;
 
 /// Keys and their meaning, for the help.
 pub(crate) const KEYS: &[(&str, &str)] = &[
-    ("q, Ctrl-C", "quit; Ctrl-Z stops the program until fg"),
+    ("q, Ctrl-C", if cfg!(unix) { "quit; Ctrl-Z stops the program until fg" } else { "quit" }),
     ("up, down, j, k", "select a row, or scroll; also PgUp, PgDn, Home, End"),
     ("Enter", "open the selected pod; Tab shows its next container, Esc goes back"),
     ("a", "reverse the view: the pods that others wait for"),
@@ -59,7 +59,8 @@ impl App {
     fn control_key(&mut self, code: KeyCode) {
         match code {
             KeyCode::Char('c') => self.is_done = true,
-            KeyCode::Char('z') => self.is_suspending = true,
+            // Windows has no job control.
+            KeyCode::Char('z') => self.is_suspending = cfg!(unix),
             KeyCode::Char('u') if self.is_typing => self.filter_mut().clear(),
             KeyCode::Char('w') if self.is_typing => {
                 let filter = self.filter_mut();

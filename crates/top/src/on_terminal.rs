@@ -49,6 +49,5 @@ fn outcome(viewed: Result<std::io::Result<()>, JoinError>) -> Result<(), Failure
 /// Width of tables on standard output: the terminal's, or 100 columns.
 #[must_use]
 pub fn columns() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout());
-    size.ok().map(|size| usize::from(size.ws_col)).filter(|&width| width > 0).unwrap_or(WIDTH)
+    terminal::columns().map(usize::from).filter(|&width| width > 0).unwrap_or(WIDTH)
 }

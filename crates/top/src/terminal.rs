@@ -1,8 +1,11 @@
 //! Connects the view to a terminal, and restores it.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+use std::io::{self, BufWriter};
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
@@ -18,12 +21,12 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Signal, kill_current_process_group};
-
 use crate::app::App;
 use crate::source::Source;
+#[cfg(unix)]
+pub(crate) use unix::{Input, columns, stop_job};
+#[cfg(windows)]
+pub(crate) use windows::{Input, columns, stop_job};
 
 /// Time between two polls of the source while no key is pressed.
 const LOOK: Duration = Duration::from_millis(100);
@@ -37,7 +40,7 @@ const BUFFER: usize = 256 << 10;
 /// # Errors
 /// Standard output is not a terminal, or it is gone.
 pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> io::Result<()> {
-    let input = input()?;
+    let input = Input::open()?;
     let _raw = RawTerminal::enter()?;
     // A frame is one write: on a busy machine a part of it would stay visible.
     let out = BufWriter::with_capacity(BUFFER, io::stdout());
@@ -55,7 +58,7 @@ pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> 
             })?;
             is_changed = false;
         }
-        wait(&input, LOOK)?;
+        input.wait(LOOK)?;
         if !event::poll(Duration::ZERO)? {
             continue;
         }
@@ -76,47 +79,11 @@ pub fn run(app: &mut App, source: &mut impl Source, stop: impl Fn() -> bool) -> 
     Ok(())
 }
 
-/// Time in which a stop signal reaches this thread.
-const STOPPING: Duration = Duration::from_millis(500);
-
-/// Stops the processes of this job, with the terminal restored, until they are continued. The
-/// whole group, as the terminal does: the shell waits for all of it.
+/// Stops the processes of this job, with the terminal restored, until they are continued.
 fn suspend() -> io::Result<()> {
     restore();
-    kill_current_process_group(Signal::TSTP)?;
-    // Any thread may receive the signal. Where nothing could continue this process, the kernel
-    // ignores it.
-    thread::sleep(STOPPING);
+    stop_job()?;
     change()
-}
-
-/// The terminal that crossterm reads: standard input, or else the controlling terminal.
-fn input() -> io::Result<OwnedFd> {
-    let stdin = io::stdin();
-    if stdin.is_terminal() {
-        stdin.as_fd().try_clone_to_owned()
-    } else {
-        Ok(File::open("/dev/tty")?.into())
-    }
-}
-
-/// Waits for a key, at most this long. crossterm must not wait: on a terminal that was closed it
-/// never returns.
-///
-/// # Errors
-/// The terminal is gone.
-fn wait(input: &OwnedFd, time: Duration) -> io::Result<()> {
-    let mut fds = [PollFd::new(input, PollFlags::IN)];
-    let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
-    match poll(&mut fds, Some(&timeout)) {
-        // A signal, such as the one for a new size.
-        Err(Errno::INTR) => return Ok(()),
-        other => other?,
-    };
-    if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-        return Err(io::Error::new(io::ErrorKind::NotConnected, "the terminal is gone"));
-    }
-    Ok(())
 }
 
 /// The terminal in raw mode, on its alternate screen; restored on drop and before the message of a

@@ -66,8 +66,9 @@ struct TestArgs {
     /// Run only this part (repeatable)
     #[arg(long, value_enum)]
     only: Vec<Step>,
-    /// Also run what only a release needs: images of two platforms, screenshots, floods, every kernel
-    /// test here and on Linux 6.12, and the install tests where a cluster was built
+    /// Also run what only a release needs: images of two platforms, Clippy of the kubectl plugin for
+    /// macOS and Windows, screenshots, floods, every kernel test here and on Linux 6.12, and the install
+    /// tests where a cluster was built
     #[arg(long)]
     all: bool,
     /// Run this number of spinning processes next to the tests, in a cgroup of normal weight

@@ -144,13 +144,13 @@ pub const PREREQUISITES: &[Prerequisite] = &[
     Prerequisite {
         probe: &["clang-14", "--version"],
         provider: Package("clang-14"),
-        purpose: "rebuilds the BPF objects",
+        purpose: "rebuilds the BPF objects, and compiles the plugin's C code for macOS and Windows",
         task: Task::Test,
     },
     Prerequisite {
         probe: &["llvm-strip-14", "--version"],
         provider: Package("llvm-14"),
-        purpose: "strips the BPF objects",
+        purpose: "strips the BPF objects, and packs that C code",
         task: Task::Test,
     },
     Prerequisite {

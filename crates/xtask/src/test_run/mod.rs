@@ -28,6 +28,7 @@ use crate::tools::{self, ToolError};
 use crate::workspace;
 use beside::{Beside, BesideError};
 use libtest::Summary;
+pub use lints::PLUGIN_TARGETS;
 use part_times::PartTimes;
 use priority::Priority;
 use queue::{Plan, Queue};
@@ -115,7 +116,7 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
         let tools = wants(Step::Tools).then(|| scope.spawn(install));
         if !wants(Step::Test) {
             tools.map_or(Ok(()), join)?;
-            let lint = || times.timed("lints", || lints::run(Priority::Normal));
+            let lint = || times.timed("lints", || lints::run(Priority::Normal, options.all));
             let linted = if wants(Step::Lints) { lint() } else { Ok(()) };
             println!("\n{}", times::of_parts(times).trim_end());
             return linted;
@@ -126,7 +127,7 @@ pub fn run(options: &Options) -> Result<(), TestRunError> {
         crate::node::times::clear();
         let plan = Plan::new(targets, options.all);
         let next_to = Priority::next_to_host_tests(options.beside);
-        let lint = move || times.timed("lints", || lints::run(next_to));
+        let lint = move || times.timed("lints", || lints::run(next_to, options.all));
         let lints = wants(Step::Lints).then(|| scope.spawn(lint));
         let summary = test(&plan, next_to, times);
         let lints = lints.map(join);
