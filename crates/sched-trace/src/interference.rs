@@ -1,5 +1,5 @@
 //! Wait time of each pod by the pod that caused it: one series for each of the top five, one for
-//! the rest. Pure. A poll costs what has changed since the last one, and not the number of pairs.
+//! the rest. Pure. A poll costs as much as the victims with new time have pairs.
 
 use std::collections::BTreeMap;
 
@@ -28,16 +28,15 @@ pub(crate) struct InterferenceTable {
     weight: f64,
 }
 
+/// Waits of one victim.
 #[derive(Debug, Default)]
-struct Victim {
+pub(crate) struct Victim {
     system_ns: Option<u64>,
     other_ns: Option<u64>,
     /// By pod.
     pods: Vec<(PodId, Rank)>,
-    /// Pods with fresh time.
-    touched: Vec<PodId>,
-    /// The top five, with or without a series.
-    leaders: Vec<PodId>,
+    /// Whether it is in the list of those with new time.
+    is_touched: bool,
 }
 
 /// One aggressor of a victim.
@@ -59,21 +58,13 @@ impl Default for InterferenceTable {
 }
 
 impl InterferenceTable {
-    pub(crate) fn add(&mut self, victim: PodId, aggressor: Aggressor, ns: u64) {
-        if ns == 0 {
-            return;
+    /// The waits of a pod, to add to them.
+    pub(crate) fn victim(&mut self, pod: PodId) -> &mut Victim {
+        let victim = self.victims.entry(pod).or_default();
+        if !std::mem::replace(&mut victim.is_touched, true) {
+            self.touched.push(pod);
         }
-        let state = self.victims.entry(victim).or_default();
-        match aggressor {
-            Aggressor::System => *state.system_ns.get_or_insert(0) += ns,
-            Aggressor::Other => *state.other_ns.get_or_insert(0) += ns,
-            Aggressor::Pod(pod) => {
-                if state.touched.is_empty() {
-                    self.touched.push(victim);
-                }
-                state.add(pod, ns);
-            }
-        }
+        victim
     }
 
     /// Ranks the pods, creates series for new leaders, and adds the new time to its series or to
@@ -107,65 +98,58 @@ impl InterferenceTable {
 }
 
 impl Victim {
-    fn add(&mut self, pod: PodId, ns: u64) {
-        let at = self.position(pod).unwrap_or_else(|at| {
-            self.pods.insert(at, (pod, Rank::default()));
-            at
-        });
-        let rank = &mut self.pods[at].1;
-        if rank.fresh_ns == 0 {
-            self.touched.push(pod);
+    pub(crate) fn add(&mut self, aggressor: Aggressor, ns: u64) {
+        if ns == 0 {
+            return;
         }
-        rank.fresh_ns += ns;
-    }
-
-    fn position(&self, pod: PodId) -> Result<usize, usize> {
-        self.pods.binary_search_by_key(&pod, |(pod, _)| *pod)
-    }
-
-    fn rank_mut(&mut self, pod: PodId) -> Option<&mut Rank> {
-        let at = self.position(pod).ok()?;
-        Some(&mut self.pods[at].1)
+        match aggressor {
+            Aggressor::System => *self.system_ns.get_or_insert(0) += ns,
+            Aggressor::Other => *self.other_ns.get_or_insert(0) += ns,
+            Aggressor::Pod(pod) => {
+                let at = self.pods.binary_search_by_key(&pod, |(pod, _)| *pod);
+                let at = at.unwrap_or_else(|at| {
+                    self.pods.insert(at, (pod, Rank::default()));
+                    at
+                });
+                self.pods[at].1.fresh_ns += ns;
+            }
+        }
     }
 
     fn update_series(&mut self, weight: f64) {
-        let mut touched = std::mem::take(&mut self.touched);
-        for &pod in &touched {
-            if let Some(rank) = self.rank_mut(pod) {
-                rank.recent += rank.fresh_ns as f64 * weight;
-            }
+        self.is_touched = false;
+        for (_, rank) in &mut self.pods {
+            rank.recent += rank.fresh_ns as f64 * weight;
         }
-        // The order of the others has not changed.
-        let candidates = self.leaders.iter().chain(&touched).copied();
-        self.leaders = self.top(candidates);
-        for pod in self.leaders.clone() {
-            if let Some(rank) = self.rank_mut(pod).filter(|rank| !rank.has_series)
-                && rank.counted_ns + rank.fresh_ns >= FLOOR_NS
-            {
+        for at in self.leaders().into_iter().flatten() {
+            let rank = &mut self.pods[at].1;
+            if !rank.has_series && rank.counted_ns + rank.fresh_ns >= FLOOR_NS {
                 (rank.has_series, rank.counted_ns) = (true, 0);
             }
         }
-        for &pod in &touched {
-            let Some(rank) = self.rank_mut(pod) else { continue };
+        for (_, rank) in self.pods.iter_mut().filter(|(_, rank)| rank.fresh_ns > 0) {
             let fresh_ns = std::mem::take(&mut rank.fresh_ns);
             rank.counted_ns += fresh_ns;
             if !rank.has_series {
                 *self.other_ns.get_or_insert(0) += fresh_ns;
             }
         }
-        touched.clear();
-        self.touched = touched;
         self.forget_the_least();
     }
 
-    /// The top five of these pods.
-    fn top(&self, pods: impl Iterator<Item = PodId>) -> Vec<PodId> {
-        let ranked =
-            pods.filter_map(|pod| Some((self.pods[self.position(pod).ok()?].1.recent, pod)));
-        let mut ranked: Vec<_> = ranked.collect();
-        ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        ranked.dedup_by_key(|(_, pod)| *pod);
-        ranked.into_iter().take(TOP).map(|(_, pod)| pod).collect()
+    /// Places of the top five, with or without a series, the first one first; of two with the same
+    /// rank, the lower pod comes first.
+    fn leaders(&self) -> [Option<usize>; TOP] {
+        let recent = |at: usize| self.pods[at].1.recent;
+        let mut leaders = [None; TOP];
+        for at in 0..self.pods.len() {
+            let is_below = |leader: &Option<usize>| leader.is_none_or(|it| recent(it) < recent(at));
+            if let Some(place) = leaders.iter().position(is_below) {
+                leaders[place..].rotate_right(1);
+                leaders[place] = Some(at);
+            }
+        }
+        leaders
     }
 
     /// Drops the lowest-ranked pods without a series. Their time stays in `other`; only their rank
@@ -187,11 +171,7 @@ impl Victim {
     }
 
     fn retain(&mut self, is_there: &impl Fn(PodId) -> bool) {
-        let before = self.pods.len();
         self.pods.retain(|&(pod, _)| is_there(pod));
-        if self.pods.len() < before {
-            self.leaders = self.top(self.pods.iter().map(|(pod, _)| *pod));
-        }
     }
 
     /// The series, by aggressor.
@@ -219,7 +199,7 @@ mod tests {
 
     /// Adds the waits that each aggressor caused in one second.
     fn second(table: &mut InterferenceTable, waits: &[(Aggressor, u64)]) {
-        waits.iter().for_each(|&(aggressor, ns)| table.add(VICTIM, aggressor, ns));
+        waits.iter().for_each(|&(aggressor, ns)| table.victim(VICTIM).add(aggressor, ns));
         table.update_series(1.0);
     }
 
@@ -290,7 +270,7 @@ mod tests {
     fn a_pod_that_is_gone_takes_its_series_with_it() {
         let mut table = InterferenceTable::default();
         second(&mut table, &[(pod(2), 20 * MS), (pod(3), 20 * MS)]);
-        table.add(PodId(2), pod(1), 20 * MS);
+        table.victim(PodId(2)).add(pod(1), 20 * MS);
         table.update_series(1.0);
         table.retain(|id| id != PodId(2));
         assert_eq!(table.rows().map(|(pair, _)| pair).collect::<Vec<_>>(), [(VICTIM, pod(3))]);
@@ -331,8 +311,10 @@ mod tests {
                 second(&mut table, &waits.into_iter().map(|(number, ns)| (pod(number), ns)).collect::<Vec<_>>());
                 table.retain(|pod| pod != PodId(gone));
                 for victim in table.victims.values() {
-                    let all = victim.pods.iter().map(|(pod, _)| *pod);
-                    prop_assert_eq!(&victim.leaders, &victim.top(all));
+                    let mut all: Vec<usize> = (0..victim.pods.len()).collect();
+                    all.sort_by(|&a, &b| victim.pods[b].1.recent.total_cmp(&victim.pods[a].1.recent));
+                    let leaders: Vec<_> = victim.leaders().into_iter().flatten().collect();
+                    prop_assert_eq!(leaders, &all[..all.len().min(TOP)]);
                 }
             }
         }

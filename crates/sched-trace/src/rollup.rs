@@ -6,9 +6,9 @@ use foldhash::HashMap;
 use snapshot::{ContainerWaits, SmtShares};
 
 use crate::batch::{CgroupSample, PairKey, PairSample, Pending};
-use crate::interference::InterferenceTable;
+use crate::interference::{self, InterferenceTable};
 use crate::layout::IDLE;
-use crate::lost::LostTable;
+use crate::lost::{self, LostTable};
 use crate::residual::Residual;
 use crate::waits::{
     Aggressor, ContainerId, LostTo, Owner, Owners, PodId, RunDelay, TracedContainer, TracedLoss,
@@ -42,18 +42,21 @@ pub(crate) struct Rollup {
     accounts: HashMap<ContainerId, Account>,
     interference: InterferenceTable,
     lost: LostTable,
+    /// Pairs of one poll, in a buffer that is reused.
+    batch: Vec<(PairKey, PairSample)>,
     /// Wait time of cgroups that were never identified, nanoseconds.
     pub(crate) unknown_cgroup_ns: u64,
 }
 
-/// A container's wait, or its time on a core, together with the cgroup that caused it or shared the
-/// core.
-#[derive(Debug, Clone, Copy)]
-struct AttributedWait {
-    container: ContainerId,
+/// What is kept of a container that waited, and of its pod.
+struct Waiting<'a> {
     pod: PodId,
-    holder: Owner,
-    sample: PairSample,
+    waits: &'a mut ContainerWaits,
+    pending_ns: &'a mut u64,
+    residual: &'a mut Residual,
+    interference: &'a mut interference::Victim,
+    lost: &'a mut lost::Victim,
+    unknown_cgroup_ns: &'a mut u64,
 }
 
 impl Account {
@@ -72,6 +75,7 @@ impl Rollup {
             accounts: HashMap::default(),
             interference: InterferenceTable::default(),
             lost: LostTable::default(),
+            batch: Vec::new(),
             unknown_cgroup_ns: 0,
         }
     }
@@ -108,14 +112,40 @@ impl Rollup {
                 pending.add_cgroup(cgroup, &sample);
             }
         }
-        // What is kept of a victim is in the CPU's cache from one of its pairs to the next.
-        let mut pairs: Vec<_> = pairs.collect();
-        pairs.sort_unstable_by_key(|(key, _)| key.victim);
-        for (key, sample) in pairs {
-            let sample = PairSample { age: 1, ..sample };
-            if self.take_pair(key, &sample, owners, false) {
-                pending.add_pair(key, &sample);
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.extend(pairs.map(|(key, sample)| (key, PairSample { age: 1, ..sample })));
+        // What is kept of a victim is looked up once.
+        batch.sort_unstable_by_key(|(key, _)| (key.victim, key.holder));
+        for pairs in batch.chunk_by(|(a, _), (b, _)| a.victim == b.victim) {
+            self.take_pairs(pairs, pending, owners);
+        }
+        batch.clear();
+        self.batch = batch;
+    }
+
+    /// Adds the waits of one cgroup, or makes them pending until the other one is known.
+    fn take_pairs(
+        &mut self,
+        pairs: &[(PairKey, PairSample)],
+        pending: &mut Pending,
+        owners: &mut dyn Owners,
+    ) {
+        let Some((first, _)) = pairs.first() else { return };
+        match owners.owner(first.victim) {
+            Owner::Container { container, pod } => {
+                let mut waiting = self.waiting(container, pod);
+                for (key, sample) in pairs {
+                    let holder = holder(key.holder, owners);
+                    if holder == Owner::Unknown {
+                        *waiting.pending_ns += sample.wait_ns;
+                        pending.add_pair(*key, sample);
+                    } else {
+                        waiting.take(holder, sample);
+                    }
+                }
             }
+            Owner::Pod(_) | Owner::System => {}
+            Owner::Unknown => pairs.iter().for_each(|(key, sample)| pending.add_pair(*key, sample)),
         }
     }
 
@@ -129,10 +159,11 @@ impl Rollup {
         match owner {
             Owner::Container { container, pod } => {
                 let is_late = sample.age > 1;
-                self.lost.add(pod, LostTo::System, sample.lost_idle_ns, is_late);
-                self.lost.add(pod, LostTo::Unattributed, sample.lost_unknown_ns, is_late);
-                self.lost.add_wakeups(pod, sample.wakeups, sample.late_wakeups);
-                let account = self.account(container, pod);
+                let lost = self.lost.victim(pod);
+                lost.add(LostTo::System, sample.lost_idle_ns, is_late);
+                lost.add(LostTo::Unattributed, sample.lost_unknown_ns, is_late);
+                lost.add_wakeups(sample.wakeups, sample.late_wakeups);
+                let account = account(&mut self.accounts, self.has_smt, container, pod);
                 account.residual.add_unknown(sample.unknown_ns);
                 let waits = Arc::make_mut(&mut account.waits);
                 waits.throttled_ns += sample.throttled_ns;
@@ -168,55 +199,27 @@ impl Rollup {
             }
             Owner::Unknown => return true,
         };
-        let holder = match key.holder {
-            IDLE | ROOT => Owner::System,
-            holder => owners.owner(holder),
-        };
+        let holder = holder(key.holder, owners);
+        let mut waiting = self.waiting(container, pod);
         if holder == Owner::Unknown && !last_chance {
-            self.account(container, pod).pending_ns += sample.wait_ns;
+            *waiting.pending_ns += sample.wait_ns;
             return true;
         }
-        self.take_attributed(AttributedWait { container, pod, holder, sample: *sample });
+        waiting.take(holder, sample);
         false
     }
 
-    fn take_attributed(&mut self, wait: AttributedWait) {
-        let AttributedWait { container, pod, holder, sample } = wait;
-        let is_late = sample.age > 1;
-        let waits = Arc::make_mut(&mut self.account(container, pod).waits);
-        let is_self = matches!(holder, Owner::Container { pod: other, .. } | Owner::Pod(other) if other == pod);
-        if let Some(smt) = &mut waits.smt {
-            *(if is_self { &mut smt.self_ns } else { &mut smt.other_ns }) += sample.smt_ns;
-        }
-        match holder {
-            _ if is_self => waits.self_ns += sample.wait_ns,
-            Owner::Container { pod: other, .. } | Owner::Pod(other) => {
-                waits.neighbor_ns += sample.wait_ns;
-                self.interference.add(pod, Aggressor::Pod(other), sample.wait_ns);
-                self.lost.add(pod, LostTo::Pod(other), sample.lost_ns, is_late);
-            }
-            Owner::System => {
-                waits.system_ns += sample.wait_ns;
-                self.interference.add(pod, Aggressor::System, sample.wait_ns);
-                self.lost.add(pod, LostTo::System, sample.lost_ns, is_late);
-            }
-            Owner::Unknown => {
-                self.account(container, pod).residual.add_unknown(sample.wait_ns);
-                self.lost.add(pod, LostTo::Unattributed, sample.lost_ns, is_late);
-                self.unknown_cgroup_ns += sample.wait_ns;
-            }
-        }
-    }
-
-    fn account(&mut self, container: ContainerId, pod: PodId) -> &mut Account {
-        let smt = self.has_smt.then(SmtShares::default);
-        self.accounts.entry(container).or_insert_with(|| Account {
+    fn waiting(&mut self, container: ContainerId, pod: PodId) -> Waiting<'_> {
+        let account = account(&mut self.accounts, self.has_smt, container, pod);
+        Waiting {
             pod,
-            waits: Arc::new(ContainerWaits { smt, ..ContainerWaits::default() }),
-            pending_ns: 0,
-            accounted_before_ns: 0,
-            residual: Residual::default(),
-        })
+            waits: Arc::make_mut(&mut account.waits),
+            pending_ns: &mut account.pending_ns,
+            residual: &mut account.residual,
+            interference: self.interference.victim(pod),
+            lost: self.lost.victim(pod),
+            unknown_cgroup_ns: &mut self.unknown_cgroup_ns,
+        }
     }
 
     /// Compares with the run delays that were read since the batch before the last one.
@@ -257,8 +260,65 @@ impl Rollup {
     }
 
     /// Lost time since the last call, by victim.
-    pub(crate) fn take_lost(&mut self) -> impl Iterator<Item = TracedLoss> + use<> {
+    pub(crate) fn take_lost(&mut self) -> Vec<TracedLoss> {
         self.lost.take()
+    }
+}
+
+impl Waiting<'_> {
+    /// Adds a wait, or time on a core, together with the cgroup that caused it or shared the core.
+    fn take(&mut self, holder: Owner, sample: &PairSample) {
+        let is_late = sample.age > 1;
+        let waits = &mut *self.waits;
+        let is_self = matches!(holder, Owner::Container { pod: other, .. } | Owner::Pod(other) if other == self.pod);
+        if let Some(smt) = &mut waits.smt {
+            *(if is_self { &mut smt.self_ns } else { &mut smt.other_ns }) += sample.smt_ns;
+        }
+        match holder {
+            _ if is_self => waits.self_ns += sample.wait_ns,
+            Owner::Container { pod: other, .. } | Owner::Pod(other) => {
+                waits.neighbor_ns += sample.wait_ns;
+                self.interference.add(Aggressor::Pod(other), sample.wait_ns);
+                self.lost.add(LostTo::Pod(other), sample.lost_ns, is_late);
+            }
+            Owner::System => {
+                waits.system_ns += sample.wait_ns;
+                self.interference.add(Aggressor::System, sample.wait_ns);
+                self.lost.add(LostTo::System, sample.lost_ns, is_late);
+            }
+            Owner::Unknown => {
+                self.residual.add_unknown(sample.wait_ns);
+                self.lost.add(LostTo::Unattributed, sample.lost_ns, is_late);
+                *self.unknown_cgroup_ns += sample.wait_ns;
+            }
+        }
+    }
+}
+
+/// The account of a container; a new one if there is none.
+fn account(
+    accounts: &mut HashMap<ContainerId, Account>,
+    has_smt: bool,
+    container: ContainerId,
+    pod: PodId,
+) -> &mut Account {
+    accounts.entry(container).or_insert_with(|| {
+        let smt = has_smt.then(SmtShares::default);
+        Account {
+            pod,
+            waits: Arc::new(ContainerWaits { smt, ..ContainerWaits::default() }),
+            pending_ns: 0,
+            accounted_before_ns: 0,
+            residual: Residual::default(),
+        }
+    })
+}
+
+/// Owner of the cgroup that held the CPU.
+fn holder(cgroup: u64, owners: &mut dyn Owners) -> Owner {
+    match cgroup {
+        IDLE | ROOT => Owner::System,
+        cgroup => owners.owner(cgroup),
     }
 }
 

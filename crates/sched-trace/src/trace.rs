@@ -167,8 +167,7 @@ impl SchedTrace {
         self.report.containers.sort_unstable_by_key(|traced| traced.container);
         self.report.interference.clear();
         self.report.interference.extend(self.rollup.interference());
-        self.report.lost.clear();
-        self.report.lost.extend(self.rollup.take_lost());
+        self.report.lost = self.rollup.take_lost();
         self.report.losses = Losses {
             lost_waits: sum(|cpu| &cpu.lost_waits),
             lost_ns: sum(|cpu| &cpu.lost_ns),
