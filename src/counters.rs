@@ -1,6 +1,6 @@
 //! The counters of all cgroups by one call of the kernel, for the sampler.
 
-use kernel_text::CpuStat;
+use kernel_text::{Bandwidth, CpuStat};
 use sampler::{BulkCounters, BulkSource};
 use sched_trace::GroupCounters;
 use watchdog::errors::chain;
@@ -12,7 +12,7 @@ impl BulkCounters for Collected {
         self.0.collect(levels).map_err(|error| chain(&error))
     }
 
-    fn get(&mut self, inode: u64) -> Option<CpuStat> {
+    fn get(&mut self, inode: u64) -> Option<(CpuStat, Bandwidth)> {
         self.0.get(inode)
     }
 

@@ -1,5 +1,5 @@
-//! The counters of all cgroups in one call, where the kernel allows it, instead of one read of
-//! `cpu.stat` and, on cgroup v1, one of `cpuacct.usage` per cgroup.
+//! The counters and quotas of all cgroups in one call, where the kernel allows it, instead of one read
+//! of `cpu.stat` and, on cgroup v1, one of `cpuacct.usage` per cgroup.
 //!
 //! They are collected while they cost less than the reads that they replace, and used in the tick
 //! that collected them. Everything else is read from the files: between
@@ -7,7 +7,7 @@
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 
-use kernel_text::{CgroupVersion, CpuStat};
+use kernel_text::{Bandwidth, CgroupVersion, CpuStat};
 use snapshot::FeatureState;
 
 use crate::features;
@@ -33,9 +33,9 @@ pub trait BulkCounters: Send {
     /// The reason why there are none now.
     fn collect(&mut self, levels: Option<u32>) -> Result<usize, String>;
 
-    /// Content of `cpu.stat` of the cgroup with this inode at the last
+    /// Content of `cpu.stat` of the cgroup with this inode, and its quota, at the last
     /// [`collect`](Self::collect).
-    fn get(&mut self, inode: u64) -> Option<CpuStat>;
+    fn get(&mut self, inode: u64) -> Option<(CpuStat, Bandwidth)>;
 
     /// Cgroup v1: collects the contents of `cpuacct.usage` of the same cgroups, and returns their
     /// number; `None` if they are to be read from the files.
@@ -164,7 +164,7 @@ impl Bulk {
     }
 
     /// The collected counters of a cgroup; `None` if they are to be read from its file.
-    pub(crate) fn stat(&mut self, inode: u64) -> Option<CpuStat> {
+    pub(crate) fn stat(&mut self, inode: u64) -> Option<(CpuStat, Bandwidth)> {
         self.source.as_mut().filter(|_| self.stats.is_fresh)?.get(inode)
     }
 
@@ -229,7 +229,7 @@ mod tests {
             Ok(12)
         }
 
-        fn get(&mut self, _: u64) -> Option<CpuStat> {
+        fn get(&mut self, _: u64) -> Option<(CpuStat, Bandwidth)> {
             None
         }
 

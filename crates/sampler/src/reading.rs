@@ -73,8 +73,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) dir: CgroupDir<'a>,
     pub(crate) buffers: &'a mut ReadBuffers,
     pub(crate) errors: &'a mut ReadErrors,
-    /// Content of `cpu.stat`, if it was collected in this tick.
-    pub(crate) collected: Option<CpuStat>,
+    /// Content of `cpu.stat`, and the quota, if they were collected in this tick.
+    pub(crate) collected: Option<(CpuStat, Bandwidth)>,
     /// Content of `cpuacct.usage`, if it was collected in this tick.
     pub(crate) collected_usage_ns: Option<u64>,
     /// Whether a read has reported that the cgroup is gone.
@@ -118,7 +118,7 @@ impl Reader<'_> {
     fn stat(&mut self, is_planned: bool, plan: &ReadPlan) -> Value<CpuStat> {
         let is_collected = is_planned && !plan.local && self.files.has(FileId::CpuStat);
         match self.collected.filter(|_| is_collected) {
-            Some(stat) => Value::Read(stat),
+            Some((stat, _)) => Value::Read(stat),
             None => self.get_if(is_planned, FileId::CpuStat, CpuStat::parse),
         }
     }
@@ -229,7 +229,10 @@ impl TickReading {
 
     /// Reads the files that the plan selects.
     pub(crate) fn read(reader: &mut Reader<'_>, plan: &ReadPlan, last: LastUsage) -> Self {
-        let bandwidth = bandwidth(reader, plan.settings);
+        let bandwidth = match reader.collected {
+            Some((_, bandwidth)) => Value::Read(bandwidth),
+            None => bandwidth(reader, plan.settings),
+        };
         let has_quota = bandwidth.read().is_some_and(|bandwidth| bandwidth.quota != Quota::Max);
         // Read `local` before `stat`: it includes the cgroup's own throttling. A throttle counted
         // between the two reads can only reduce the ancestors' part, and the next reading corrects

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use kernel_text::CpuStat;
+use kernel_text::{Bandwidth, CpuStat, Quota};
 use sampler::{BulkCounters, BulkSource, Sampler};
 use support::{NoNames, Node};
 use tempfile::TempDir;
@@ -20,6 +20,8 @@ use tempfile::TempDir;
 #[derive(Default)]
 struct Counters {
     stats: HashMap<u64, CpuStat>,
+    /// Quota per 100 ms, microseconds, if it is not that of the files.
+    quota_usec: Option<u64>,
     /// Cgroup v1: usage by inode in the hierarchy with cpuacct.
     usages: HashMap<u64, u64>,
     error: Option<String>,
@@ -40,8 +42,11 @@ impl BulkCounters for Source {
         counters.error.clone().map_or(Ok(cgroups), Err)
     }
 
-    fn get(&mut self, inode: u64) -> Option<CpuStat> {
-        self.0.lock().unwrap().stats.get(&inode).copied()
+    fn get(&mut self, inode: u64) -> Option<(CpuStat, Bandwidth)> {
+        let counters = self.0.lock().unwrap();
+        let quota = Quota::Usec(counters.quota_usec.unwrap_or(20_000));
+        let stat = counters.stats.get(&inode).copied()?;
+        Some((stat, Bandwidth { quota, period_usec: 100_000 }))
     }
 
     fn collect_acct_usage(&mut self, _: Option<u32>) -> Option<usize> {
@@ -108,6 +113,25 @@ fn collected_counters_are_used_once_their_source_has_arrived() {
     node.run(1);
     node.tick();
     assert_eq!(node.latest().containers[1].user_ns, Some(1_000_000));
+}
+
+#[test]
+fn a_collected_quota_holds_at_once() {
+    let (mut node, sender) = node();
+    let source = Source::default();
+    source.count(&node.container(0), 10_000_000);
+    sender.send(Ok(Box::new(source.clone()))).unwrap();
+    let limits = |node: &Node| [0, 1].map(|at| node.latest().containers[at].cpu_limit.cores());
+    let mut tick = |quota_usec| {
+        source.0.lock().unwrap().quota_usec = Some(quota_usec);
+        node.run(0);
+        node.tick();
+        limits(&node)
+    };
+    assert_eq!(tick(20_000), [Some(0.2); 2]);
+    // Of the pod and its first container; the files still say 20 ms.
+    assert_eq!(tick(5_000), [Some(0.05); 2]);
+    assert_eq!(tick(10_000), [Some(0.1); 2]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The CPU counters of all cgroups in one call: what cpu.stat prints, without its text.
+ * The CPU counters of all cgroups in one call: what cpu.stat prints, without its text, and the quota and its period.
  *
  * User space runs the program (BPF_PROG_TEST_RUN); it is never attached. It follows the scheduler's list of task groups
  * once around and writes one record for each group of a cgroup. The list also contains autogroups and its own head,
@@ -65,6 +65,8 @@ struct cgroup_subsys_state___counters {
 };
 
 struct cfs_bandwidth {
+	s64 period; /* nanoseconds */
+	u64 quota;  /* nanoseconds; all bits without one */
 	int nr_periods;
 	int nr_throttled;
 	int nr_burst; /* since 5.14, with burst_time */
@@ -124,6 +126,8 @@ struct group {
 	u32 throttled_periods;
 	u32 burst_periods;
 	u32 has_burst;
+	u64 quota_ns;
+	u64 period_ns;
 };
 
 struct {
@@ -163,6 +167,8 @@ static ALWAYS_INLINE void read_group(struct group *to, struct task_group___count
 	peek(to->periods, from->cfs_bandwidth.nr_periods);
 	peek(to->throttled_periods, from->cfs_bandwidth.nr_throttled);
 	peek(to->throttled_ns, from->cfs_bandwidth.throttled_time);
+	peek(to->quota_ns, from->cfs_bandwidth.quota);
+	peek(to->period_ns, from->cfs_bandwidth.period);
 	to->has_burst = field_exists(from->cfs_bandwidth.nr_burst);
 	if (to->has_burst) {
 		peek(to->burst_periods, from->cfs_bandwidth.nr_burst);

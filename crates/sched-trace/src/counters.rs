@@ -17,7 +17,7 @@ use aya::maps::Map;
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _};
 use aya::{Ebpf, EbpfError};
 use foldhash::{HashMap, HashMapExt as _};
-use kernel_text::{CgroupVersion, CpuStat};
+use kernel_text::{Bandwidth, CgroupVersion, CpuStat, Quota};
 
 use crate::error::StartError;
 use crate::mapped::{Mapped, Shared};
@@ -32,14 +32,16 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/counters.bpf.o");
 const NAME: &str = "collect";
 const TABLE: &str = "groups";
 
-/// Maximum number of cgroups that are collected; 640 KiB of kernel memory.
+/// Maximum number of cgroups that are collected; 768 KiB of kernel memory.
 const GROUPS: u32 = 8192;
-/// Number of records that are mapped in one step, 40 KiB: the agent's own memory has the pages of
+/// Number of records that are mapped in one step, 48 KiB: the agent's own memory has the pages of
 /// those that the node needs.
 const MAPPED: usize = 512;
 
 /// Inode of the root cgroup.
 const ROOT: u64 = 1;
+/// `RUNTIME_INF` in kernel/sched/sched.h.
+const NO_QUOTA: u64 = u64::MAX;
 
 /// Counters of one cgroup: `struct group` of the program, word for word.
 #[derive(Debug, Default)]
@@ -57,6 +59,8 @@ pub(crate) struct Group {
     throttled_periods: AtomicU32,
     burst_periods: AtomicU32,
     has_burst: AtomicU32,
+    quota_ns: AtomicU64,
+    period_ns: AtomicU64,
 }
 
 /// The program cannot collect the counters now.
@@ -166,11 +170,11 @@ impl GroupCounters {
             .collect();
     }
 
-    /// Content of `cpu.stat` of the cgroup with this inode at the last
+    /// Content of `cpu.stat` of the cgroup with this inode, and its quota, at the last
     /// [`collect`](Self::collect); `None` if it was not read: it is newer, it has no cpu controller,
     /// or it is the root, whose file has other contents. On cgroup v1 without the usage, as the file
     /// there.
-    pub fn get(&mut self, inode: u64) -> Option<CpuStat> {
+    pub fn get(&mut self, inode: u64) -> Option<(CpuStat, Bandwidth)> {
         if inode == ROOT {
             return None;
         }
@@ -179,7 +183,7 @@ impl GroupCounters {
         if group.cgroup.load(Relaxed) != inode {
             return None;
         }
-        let mut stat = bandwidth(group);
+        let mut stat = stat(group);
         if self.version == CgroupVersion::V2 {
             let usage_ns = group.usage_ns.load(Relaxed);
             known.shown =
@@ -189,7 +193,7 @@ impl GroupCounters {
             stat.system_ns = Some(known.shown.system_ns);
             stat = in_microseconds(stat);
         }
-        Some(stat)
+        Some((stat, bandwidth(group)))
     }
 }
 
@@ -243,7 +247,16 @@ fn map<T: Shared>(ebpf: &Ebpf, table: &str, records: usize) -> io::Result<Mapped
     Ok(Mapped::new(table.fd().as_fd(), records)?)
 }
 
-fn bandwidth(group: &Group) -> CpuStat {
+/// As the files print it: `cpu.max`, `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
+fn bandwidth(group: &Group) -> Bandwidth {
+    let quota = match group.quota_ns.load(Relaxed) {
+        NO_QUOTA => Quota::Max,
+        quota_ns => Quota::Usec(quota_ns / 1000),
+    };
+    Bandwidth { quota, period_usec: group.period_ns.load(Relaxed) / 1000 }
+}
+
+fn stat(group: &Group) -> CpuStat {
     let has_burst = group.has_burst.load(Relaxed) != 0;
     let number = |number: &AtomicU32| Some(u64::from(number.load(Relaxed)));
     CpuStat {

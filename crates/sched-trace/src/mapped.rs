@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(size_of::<Cpu>(), 32 * 8 + 1024 * 32 + 64 * 24);
         assert_eq!(size_of::<CgroupWaits>(), 192);
         assert_eq!(size_of::<Pair>(), 40);
-        assert_eq!(size_of::<Group>(), 80);
+        assert_eq!(size_of::<Group>(), 96);
         assert_eq!(size_of::<Usage>(), 16);
     }
 }

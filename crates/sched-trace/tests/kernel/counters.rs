@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use kernel_text::{CgroupVersion, CpuStat, parse_u64};
+use kernel_text::{Bandwidth, CgroupVersion, CpuStat, Quota, parse_u64};
 use sched_trace::{CollectError, GroupCounters, KernelTypes};
 use testkit::{Cgroup, OwnedCgroup, READY, Running, load, try_hierarchy};
 
@@ -87,7 +87,7 @@ fn is_v1() -> bool {
 
 /// The collected counters, of which the usage is that of cpuacct on cgroup v1.
 fn collected(counters: &mut GroupCounters, cgroup: &Cgroup) -> CpuStat {
-    let stat = counters.get(cgroup.inode()).unwrap();
+    let (stat, _) = counters.get(cgroup.inode()).unwrap();
     if !is_v1() {
         return stat;
     }
@@ -155,6 +155,37 @@ fn kernel_counters_equal_the_files_once_nothing_runs() {
         read.iter().all(|[before, collected, after]| before == after && collected == after)
     };
     node.read_until("equal", |_| {}, are_equal);
+}
+
+/// What the files of the quota say.
+fn bandwidth_of_files(cgroup: &Cgroup) -> Bandwidth {
+    if !is_v1() {
+        return Bandwidth::parse_v2(cgroup.read("cpu", "cpu.max").as_bytes()).unwrap();
+    }
+    let read = |name| cgroup.read("cpu", name);
+    let period_usec = parse_u64("period", read("cpu.cfs_period_us").as_bytes()).unwrap();
+    let quota = Quota::parse_v1(read("cpu.cfs_quota_us").as_bytes()).unwrap();
+    Bandwidth { quota, period_usec }
+}
+
+#[test]
+fn kernel_quotas_are_those_of_the_files() {
+    let mut node = Node::new("quotas");
+    let container = node.containers[1].clone();
+    let unlimited = node.top.child("unlimited");
+    for (quota_usec, period_usec) in [(2_000, 20_000), (1_234, 56_789), (3_000, 100_000)] {
+        container.set_quota_usec(quota_usec, period_usec);
+        node.counters.collect(None).unwrap();
+        let mut collected = |cgroup: &Cgroup| node.counters.get(cgroup.inode()).unwrap().1;
+        assert_eq!(
+            collected(&container),
+            Bandwidth { quota: Quota::Usec(quota_usec), period_usec }
+        );
+        for cgroup in [&container, &unlimited] {
+            assert_eq!(collected(cgroup), bandwidth_of_files(cgroup));
+        }
+        assert_eq!(collected(&unlimited).quota, Quota::Max);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use xtask::node::{CpuTopology, GuestFile, KernelSeries, Node};
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Number of tests whose name begins with `kernel_` or `smt_`.
-const TESTS: usize = 29;
+const TESTS: usize = 30;
 
 #[test]
 fn the_kernel_tests_pass_on_6_1() {
