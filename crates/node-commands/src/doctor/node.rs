@@ -59,7 +59,14 @@ fn hierarchy(examination: &Examination) -> Finding {
     let roots: Vec<&str> = cgroups.roots.iter().filter(exists).map(String::as_str).collect();
     if roots.is_empty() {
         let named = examination.options.kubepods.as_deref().unwrap_or("kubepods or kubepods.slice");
-        return Finding::broken("cgroups", format!("cgroup {version}, no {named} below {mount}"))
+        let found = format!("cgroup {version}, no {named} below {mount}");
+        if !cgroups.strays.is_empty() {
+            let found = format!("{found}: containers are found by their IDs alone");
+            return Finding::lacking("cgroups", found).remedy(
+                "expected with cgroupsPerQOS: false of the kubelet; otherwise set --kubepods to the kubepods root",
+            );
+        }
+        return Finding::broken("cgroups", found)
             .remedy("run on a Kubernetes node with the host's /sys/fs/cgroup, or set --kubepods to the kubepods root");
     }
     // Detected from the first container's cgroup; unknown before.

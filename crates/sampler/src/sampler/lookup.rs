@@ -73,6 +73,9 @@ pub(super) struct NameLookup {
     pub(super) proc_root: PathBuf,
     /// Pods as of the last tick.
     pub(super) index: Arc<PodIndex>,
+    /// Generation of the pods among which sandboxed ones were searched for, and whether there were
+    /// some.
+    pub(super) sandboxed: Option<(u64, bool)>,
     pub(super) lookups: Lookups,
     /// Containers that exited before they were named.
     pub(super) exited: Vec<ExitedUnnamed>,
@@ -91,6 +94,7 @@ impl NameLookup {
             exported,
             proc_root,
             index: Arc::default(),
+            sandboxed: None,
             lookups: Lookups::default(),
             exited: Vec::new(),
             missing: None,
