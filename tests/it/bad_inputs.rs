@@ -246,6 +246,9 @@ fn without_a_command_the_first_ones_are_named() {
 fn a_mistyped_name_is_answered_with_the_one_that_is_meant() {
     for (args, meant) in [
         (&["runn"][..], "did you mean run?"),
+        (&["tpo"], "did you mean top?"),
+        (&["tops"], "did you mean top?"),
+        (&["demo", "--onec"], "did you mean --once?"),
         (&["run", "--sample-intervall=1s"], "did you mean --sample-interval?"),
         (&["run", "--sched-trace=of"], "did you mean off?"),
         (&["advise", "--namespce=shop"], "did you mean --namespace?"),
@@ -253,6 +256,9 @@ fn a_mistyped_name_is_answered_with_the_one_that_is_meant() {
     ] {
         assert_refused(Command::new(binary()).args(args), BAD, &[meant]);
     }
+    // An option of another command is no typing mistake.
+    let (code, text) = outcome(Command::new(binary()).args(["top", "--pod", "web"]));
+    assert!(code == BAD && !text.contains("did you mean"), "{text}");
 }
 
 #[test]
