@@ -211,6 +211,26 @@ fn every_threshold_changes_the_rules_and_they_stay_valid() {
         }
     }
     assert!(refusal(&["--set=prometheusRule.thresholds.steal=1"]).contains("steal"));
+    // Percent: the alert would never fire.
+    for wrong in ["slowedRatio=30", "harmfulThrottledRatio=25", "stealRatio=1.5"] {
+        let refused = refusal(&[&format!("--set=prometheusRule.thresholds.{wrong}")]);
+        assert!(refused.contains(wrong.split('=').next().unwrap()), "{refused}");
+    }
+}
+
+/// The agent accepts no names: its pods would restart again and again.
+#[test]
+fn the_endpoints_address_is_that_of_an_ip() {
+    for (address, listens_on) in
+        [("::", "[::]:9753"), ("[::1]", "[::1]:9753"), ("127.0.0.1", "127.0.0.1:9753")]
+    {
+        let agent = container(&render(&[&format!("--set=endpoint.address={address}")]));
+        assert_eq!(variable(&agent, "CPUWARDEN_LISTEN").as_deref(), Some(listens_on));
+    }
+    for wrong in ["localhost", "0.0.0.0:9753", "10.0.0", "*", "eth0"] {
+        let refused = refusal(&[&format!("--set-string=endpoint.address={wrong}")]);
+        assert!(refused.contains("/endpoint/address"), "{wrong}: {refused}");
+    }
 }
 
 #[test]
