@@ -135,7 +135,11 @@ pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -
     let message = match value {
         // The library does not repeat a value of another type.
         Some(value) if message.starts_with("expected ") && !message.contains(value) => {
-            format!("{message}: {value}")
+            let several = match message == ONE_VALUE && value.starts_with('[') {
+                true => "; separate several by commas",
+                false => "",
+            };
+            format!("{message}: {value}{several}")
         }
         Some(value) if message.contains(SYNTAX) && value.starts_with(NEEDS_QUOTES) => {
             format!("{message}; put the value in quotes: {value:?}")
@@ -176,14 +180,18 @@ const SYNTAX: &str = "did not find expected";
 /// Characters with a meaning of their own at the start of a value.
 const NEEDS_QUOTES: [char; 9] = ['[', '{', '*', '&', '!', '|', '>', '%', '@'];
 
+/// Words for a list or a map in the place of a value.
+const ONE_VALUE: &str = "expected a single value";
+
 /// The library's messages in its own terms, by their beginnings, and words for them.
-const WORDS: [(&str, &str); 8] = [
+const WORDS: [(&str, &str); 9] = [
     ("multiple YAML documents", "more than one YAML document; keep one, without the line ---"),
     ("cannot deserialize null", "null is not a text"),
     ("cannot deserialize tagged scalar", "the value has a YAML tag; remove it"),
     ("!!binary scalar", "the value of !!binary is not text"),
-    ("expected mapping start", "expected keys with values, such as log: info"),
-    ("expected string scalar", "expected a single value"),
+    ("expected mapping start", "expected keys with values, such as `name: web`"),
+    ("expected sequence start", "expected a list"),
+    ("expected string scalar", ONE_VALUE),
     ("non-finite float", "expected a finite number"),
     ("unexpected character: `\\u{", "a control character; remove it"),
 ];
@@ -192,6 +200,12 @@ const WORDS: [(&str, &str); 8] = [
 fn in_words(message: &str) -> String {
     if let Some((_, words)) = WORDS.iter().find(|(start, _)| message.starts_with(start)) {
         return (*words).to_owned();
+    }
+    if let Some((value, known)) = message
+        .strip_prefix("unknown variant ")
+        .and_then(|rest| rest.split_once(", expected one of "))
+    {
+        return format!("{value} is not one of {}", known.replace('`', ""));
     }
     let Some(kind) = message.strip_prefix("invalid ") else { return message.to_owned() };
     match kind.split(' ').next().unwrap_or_default().trim_end_matches(':') {
