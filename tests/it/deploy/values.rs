@@ -356,3 +356,24 @@ fn keys_and_typos_are_rejected_by_their_name() {
         assert!(text.contains(place), "{argument}: {text}");
     }
 }
+
+/// A key with nothing but comments below it: helm removes such a key with its default. It must not
+/// reach a template, or turn a check off.
+#[test]
+fn an_emptied_key_is_refused_by_its_name() {
+    for key in [
+        "config",
+        "recording",
+        "endpoint",
+        "profile",
+        "kubelet.tlsVerify",
+        "networkPolicy.enabled",
+        "probes.liveness",
+        "prometheusRule.namespaces",
+    ] {
+        let refused = refusal(&[&format!("--set={key}=null")]);
+        let (above, name) = key.rsplit_once('.').unwrap_or(("", key));
+        let missing = format!("missing property '{name}'");
+        assert!(refused.contains(&missing) && refused.contains(above), "{key}: {refused}");
+    }
+}
