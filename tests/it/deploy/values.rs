@@ -211,6 +211,11 @@ fn every_threshold_changes_the_rules_and_they_stay_valid() {
         }
     }
     assert!(refusal(&["--set=prometheusRule.thresholds.steal=1"]).contains("steal"));
+    // Prometheus 2 refuses all rules of the object.
+    for wrong in ["alertLabels.bad-name", "alerts.ServiceSlowed.labels.1st"] {
+        let refused = refusal(&[&format!("--set=prometheusRule.{wrong}=x")]);
+        assert!(refused.contains(wrong.rsplit('.').next().unwrap()), "{refused}");
+    }
     // Percent: the alert would never fire.
     for wrong in ["slowedRatio=30", "harmfulThrottledRatio=25", "stealRatio=1.5"] {
         let refused = refusal(&[&format!("--set=prometheusRule.thresholds.{wrong}")]);
