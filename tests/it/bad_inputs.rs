@@ -349,10 +349,10 @@ fn a_recording_that_is_none_is_said_to_be_what_it_is() {
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for (path, words) in [
         ("/nosuch", "No such file or directory (os error 2); correct the path"),
-        (&*file, "is not a recording of cpuwarden"),
+        (&*file, "is not a recording of cpuwarden; name a file of cpuwarden snapshot"),
         (&*damaged, "is damaged at its start"),
         (&*fifo, "is not a regular file"),
-        (&*empty, "contains no recording"),
+        (&*empty, "; name a directory of cpuwarden record, or a file"),
     ] {
         assert_refused(
             Command::new(binary()).args(["replay", "--once", path]),
