@@ -114,7 +114,12 @@ fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
 
 /// Whether the containers' threads can be read; they are found through the processes in `/proc`.
 fn processes(cgroups: &Cgroups) -> Option<Finding> {
-    let live = || cgroups.snapshot.containers.iter().filter(|row| row.live);
+    // A container in a sandbox has a cgroup without processes, or none.
+    let has_processes = |row: &&ContainerRow| {
+        let path = row.cgroup.as_deref().map(|path| cgroups.hierarchy.cpu.join(path));
+        path.is_some_and(|path| cgroupfs::is_populated(&path))
+    };
+    let live = || cgroups.snapshot.containers.iter().filter(|row| row.live).filter(has_processes);
     live().next()?;
     let are_visible =
         |row: &ContainerRow| matches!(row.threads, Threads::Counted(_) | Threads::TooMany);

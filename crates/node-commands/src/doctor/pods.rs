@@ -84,7 +84,8 @@ fn outside(cgroups: &Cgroups) -> Option<Finding> {
     );
     Some(Finding::lacking("containers-outside", found).remedy(
         "use the same cgroup driver for the kubelet (cgroupDriver) and the container runtime (containerd: \
-         SystemdCgroup), then restart both and the pods",
+         SystemdCgroup), then restart both and the pods. If the path contains another kubepods root, set --kubepods to \
+         it",
     ))
 }
 
