@@ -91,14 +91,19 @@ fn other_kind(
     cgroup: &SampledCgroup,
     containers: &SeriesTable<ContainerSeries>,
 ) -> Option<CgroupKind> {
-    Some(match (&cgroup.kind, cgroup.naming, cgroup.series) {
+    // What runs in the cgroup of such a pod is the sandbox.
+    let sandbox = cgroup.pod_sandbox.as_ref().and_then(|sandbox| sandbox.series);
+    Some(match (&cgroup.kind, cgroup.naming, sandbox.or(cgroup.series)) {
         (
             SampledKind::Above | SampledKind::Root | SampledKind::Partition | SampledKind::Qos,
             ..,
         ) => CgroupKind::AbovePods,
-        (SampledKind::Pod { .. }, ..) => CgroupKind::Pod,
-        (SampledKind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
-        (_, Naming::Named | Naming::Unmapped | Naming::BusySandbox, Some(series)) => {
+        (SampledKind::Pod { .. }, ..) if sandbox.is_none() => CgroupKind::Pod,
+        (SampledKind::Conmon, ..) | (SampledKind::Container(_), Naming::Sandbox, _) => {
+            CgroupKind::Sandbox
+        }
+        (SampledKind::Pod { .. }, _, Some(series))
+        | (_, Naming::Named | Naming::Unmapped | Naming::BusySandbox, Some(series)) => {
             let identity = &containers.get(series).row().identity;
             if matches!(row, CgroupKind::Container(known) if Arc::ptr_eq(known, identity)) {
                 return None;
