@@ -4,7 +4,7 @@ use std::error::Error as _;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use console::stderr;
+use console::{nearest, stderr};
 
 use crate::config::OptionSources;
 
@@ -37,7 +37,7 @@ pub(crate) fn usage(error: &clap::Error, command: &Command, sources: &OptionSour
     }
     sources.locate(Failure::config(format!(
         "{message}{}; see {program} {subcommand}--help",
-        meant(error)
+        meant(error, command)
     )))
 }
 
@@ -49,15 +49,32 @@ fn left_out(error: &clap::Error, command: &Command) -> Option<&'static str> {
     ELSEWHERE.into_iter().find(|name| name == given && command.get_name() == "cpuwarden")
 }
 
-/// The flag, command or value that was probably meant, as part of a sentence.
-fn meant(error: &clap::Error) -> String {
-    let kinds =
-        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-    let suggested = kinds.into_iter().find_map(|kind| match error.get(kind)? {
-        ContextValue::String(name) => Some(name.clone()),
-        ContextValue::Strings(names) => names.first().cloned(),
+/// The flag, command or value that was probably meant, as part of a sentence. A hidden one is only
+/// named for a typing mistake, because the help of the command does not have it.
+fn meant(error: &clap::Error, command: &Command) -> String {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(name) => Some(name.as_str()),
+        ContextValue::Strings(names) => names.first().map(String::as_str),
         _ => None,
-    });
+    };
+    let suggested = if let Some(given) = text(ContextKind::InvalidSubcommand) {
+        let known = command.get_subcommands().filter(|known| !known.is_hide_set());
+        nearest(given, known.map(Command::get_name).chain(["help"]))
+            .or(text(ContextKind::SuggestedSubcommand))
+            .map(str::to_owned)
+    } else if let Some(suggested) = text(ContextKind::SuggestedArg) {
+        let of = subcommand(command).and_then(|name| command.find_subcommand(name));
+        let flags = |is_hidden| {
+            let args = of.unwrap_or(command).get_arguments();
+            args.filter(move |arg| arg.is_hide_set() == is_hidden).filter_map(|arg| arg.get_long())
+        };
+        let given = text(ContextKind::InvalidArg).unwrap_or_default().trim_start_matches('-');
+        let is_shown = flags(false).any(|flag| Some(flag) == suggested.strip_prefix("--"));
+        let near = nearest(given, flags(false)).or_else(|| nearest(given, flags(true)));
+        near.map(|flag| format!("--{flag}")).or(is_shown.then(|| suggested.to_owned()))
+    } else {
+        text(ContextKind::SuggestedValue).map(str::to_owned)
+    };
     suggested.map_or(String::new(), |name| format!("; did you mean {name}?"))
 }
 

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
@@ -25,9 +26,7 @@ pub(crate) fn start(
     let (Some((dir, size)), Some(history)) = (config.record.clone(), history) else {
         return Ok(None);
     };
-    // The directory is mostly an emptyDir, which is gone with the pod: the kernel may write it late.
-    let ring = RingConfig::new(dir, size.0).thinned().without_sync();
-    let recorder = Recorder::new(ring, ui::origin(config));
+    let recorder = Recorder::new(ring(dir, size.0), ui::origin(config));
     let (timeline, metrics) = (history.timeline(), Arc::clone(metrics));
     let record = move |stopped: &Receiver<()>| {
         let mut known = None;
@@ -38,6 +37,12 @@ pub(crate) fn start(
         });
     };
     Worker::spawn("record", record).map(Some)
+}
+
+/// The recording of an agent. Its directory is mostly an emptyDir, which is gone with the pod: the
+/// kernel may write it late.
+fn ring(dir: PathBuf, size: u64) -> RingConfig {
+    RingConfig::new(dir, size).thinned().without_sync()
 }
 
 /// Logs an outcome that differs from the last one.
@@ -53,4 +58,15 @@ fn log_change(known: &mut Option<Result<(), String>>, outcome: Result<(), Error>
         }
     }
     *known = Some(outcome);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sync each ten seconds would make the pods of a node wait for its disk.
+    #[test]
+    fn an_agent_does_not_sync_its_recording() {
+        assert!(!ring("/nosuch".into(), 1 << 20).is_synced());
+    }
 }

@@ -129,6 +129,15 @@ mod tests {
             ("listen: 1\n", "[::]:1"),
             ("maxSeries: many\n", "cpuwarden.yaml:1: maxSeries: expected a whole number: many"),
             ("cpuBudget: much\n", "cpuwarden.yaml:1: cpuBudget: expected a number: much"),
+            ("cpuBudget: .nan\n", "cpuwarden.yaml:1: cpuBudget: expected a finite number: .nan"),
+            ("maxSeries: {a: 1}\n", "cpuwarden.yaml:1: maxSeries: expected a single value: {a: 1}"),
+            (
+                "podLabels: [a]\n",
+                "expected a single value: [a]; separate several by commas; correct",
+            ),
+            ("profiles: x\n", "cpuwarden.yaml:1: profiles: expected a list"),
+            ("ui: false\n", "cpuwarden.yaml:1: ui: `false` is not one of off, on; correct"),
+            ("{log: info, maxSeries: x}\n", "cpuwarden.yaml:1: expected a whole number; correct"),
         ] {
             let error = file(text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
@@ -147,6 +156,27 @@ mod tests {
         for text in ["a: [b\n", "listen: [\n", "a: b: c\n"] {
             let error = file(text).unwrap_err().to_string();
             assert!(error.contains("cpuwarden.yaml:") && !error.contains("unknown"), "{error}");
+        }
+    }
+
+    #[test]
+    fn errors_of_the_parser_are_in_words() {
+        for (text, expected) in [
+            (
+                "- log\n",
+                "cpuwarden.yaml:1: expected keys with values, such as `name: web`; correct",
+            ),
+            ("log: info\n---\nlog: warn\n", "more than one YAML document; keep one"),
+            ("~: 1\n", "cpuwarden.yaml:1: null is not a text"),
+            ("log: in\u{1}fo\n", "cpuwarden.yaml:1: log: a control character; remove it"),
+            ("listen: [::]:9753\n", "listen: "),
+            ("listen: [::]:9753\n", "; put the value in quotes: \"[::]:9753\"; correct the file"),
+        ] {
+            let error = file(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            let has_code =
+                ["from_str", "Option", "deserialize", "\\u{"].map(|word| error.contains(word));
+            assert_eq!(has_code, [false; 4], "{error}");
         }
     }
 

@@ -130,12 +130,21 @@ pub(super) fn file_error(path: &Path, text: &str, error: &serde_saphyr::Error) -
     let value = text
         .lines()
         .nth(line.saturating_sub(1))
+        .filter(|line| !line.trim_start().starts_with('{'))
         .and_then(|line| Some(line.split_once(':')?.1.trim()));
-    // The library does not repeat a value of another type.
-    let value = value.filter(|value| message.starts_with("expected ") && !message.contains(value));
     let message = match value {
-        Some(value) => format!("{message}: {value}"),
-        None => message.to_owned(),
+        // The library does not repeat a value of another type.
+        Some(value) if message.starts_with("expected ") && !message.contains(value) => {
+            let several = match message == ONE_VALUE && value.starts_with('[') {
+                true => "; separate several by commas",
+                false => "",
+            };
+            format!("{message}: {value}{several}")
+        }
+        Some(value) if message.contains(SYNTAX) && value.starts_with(NEEDS_QUOTES) => {
+            format!("{message}; put the value in quotes: {value:?}")
+        }
+        _ => message.to_owned(),
     };
     match keys(text).into_iter().find(|(_, at)| *at == line) {
         Some((key, _)) if !message.starts_with(&key) && !message.starts_with("unknown field") => {
@@ -166,8 +175,38 @@ fn unknown_key(message: &str) -> Option<String> {
     Some(format!("unknown field `{key}`; {hint}"))
 }
 
+/// Part of the library's messages about a place where the text is no YAML.
+const SYNTAX: &str = "did not find expected";
+/// Characters with a meaning of their own at the start of a value.
+const NEEDS_QUOTES: [char; 9] = ['[', '{', '*', '&', '!', '|', '>', '%', '@'];
+
+/// Words for a list or a map in the place of a value.
+const ONE_VALUE: &str = "expected a single value";
+
+/// The library's messages in its own terms, by their beginnings, and words for them.
+const WORDS: [(&str, &str); 9] = [
+    ("multiple YAML documents", "more than one YAML document; keep one, without the line ---"),
+    ("cannot deserialize null", "null is not a text"),
+    ("cannot deserialize tagged scalar", "the value has a YAML tag; remove it"),
+    ("!!binary scalar", "the value of !!binary is not text"),
+    ("expected mapping start", "expected keys with values, such as `name: web`"),
+    ("expected sequence start", "expected a list"),
+    ("expected string scalar", ONE_VALUE),
+    ("non-finite float", "expected a finite number"),
+    ("unexpected character: `\\u{", "a control character; remove it"),
+];
+
 /// The library's message with words for its types.
 fn in_words(message: &str) -> String {
+    if let Some((_, words)) = WORDS.iter().find(|(start, _)| message.starts_with(start)) {
+        return (*words).to_owned();
+    }
+    if let Some((value, known)) = message
+        .strip_prefix("unknown variant ")
+        .and_then(|rest| rest.split_once(", expected one of "))
+    {
+        return format!("{value} is not one of {}", known.replace('`', ""));
+    }
     let Some(kind) = message.strip_prefix("invalid ") else { return message.to_owned() };
     match kind.split(' ').next().unwrap_or_default().trim_end_matches(':') {
         "u64" | "u32" | "u16" | "usize" | "u8" | "i64" | "i32" => {

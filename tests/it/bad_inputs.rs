@@ -246,6 +246,9 @@ fn without_a_command_the_first_ones_are_named() {
 fn a_mistyped_name_is_answered_with_the_one_that_is_meant() {
     for (args, meant) in [
         (&["runn"][..], "did you mean run?"),
+        (&["tpo"], "did you mean top?"),
+        (&["tops"], "did you mean top?"),
+        (&["demo", "--onec"], "did you mean --once?"),
         (&["run", "--sample-intervall=1s"], "did you mean --sample-interval?"),
         (&["run", "--sched-trace=of"], "did you mean off?"),
         (&["advise", "--namespce=shop"], "did you mean --namespace?"),
@@ -253,6 +256,9 @@ fn a_mistyped_name_is_answered_with_the_one_that_is_meant() {
     ] {
         assert_refused(Command::new(binary()).args(args), BAD, &[meant]);
     }
+    // An option of another command is no typing mistake.
+    let (code, text) = outcome(Command::new(binary()).args(["top", "--pod", "web"]));
+    assert!(code == BAD && !text.contains("did you mean"), "{text}");
 }
 
 #[test]
@@ -343,10 +349,10 @@ fn a_recording_that_is_none_is_said_to_be_what_it_is() {
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     for (path, words) in [
         ("/nosuch", "No such file or directory (os error 2); correct the path"),
-        (&*file, "is not a recording of cpuwarden"),
+        (&*file, "is not a recording of cpuwarden; name a file of cpuwarden snapshot"),
         (&*damaged, "is damaged at its start"),
         (&*fifo, "is not a regular file"),
-        (&*empty, "contains no recording"),
+        (&*empty, "; name a directory of cpuwarden record, or a file"),
     ] {
         assert_refused(
             Command::new(binary()).args(["replay", "--once", path]),

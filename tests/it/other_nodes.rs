@@ -69,6 +69,12 @@ impl PlainNode {
         }
     }
 
+    /// Takes the process out of a cgroup.
+    fn empty(&self, path: &str) {
+        self.write(&format!("cg/{path}/cgroup.procs"), "");
+        self.write(&format!("cg/{path}/cgroup.events"), "populated 0\nfrozen 0\n");
+    }
+
     /// Sets the CPU time of a cgroup. The file stays the same, and a reader never sees a part.
     fn run_until(&self, path: &str, millis: u64) {
         let file = self.path().join("cg").join(path).join("cpu.stat");
@@ -174,12 +180,19 @@ fn containers_are_measured_whatever_their_place_and_the_form_of_their_name() {
         // A level of the runtime between the pod and its container.
         format!("kubepods/burstable/pod{UID}/sandbox/{}", id('a')),
         // A kubelet with `cgroupsPerQOS: false`.
-        format!("system.slice/{}", id('a')),
+        format!("system.slice/cri-containerd-{}.scope", id('a')),
         format!("k8s.io/{}", id('a')),
         // A cluster without root.
         format!("{session}/kubepods/burstable/pod{UID}/{}", id('a')),
     ] {
-        assert_measured(&place, &[&place]);
+        let node = assert_measured(&place, &[&place]);
+        if place.starts_with("system.slice/") {
+            // It works; what the kubelet lacks is said with the container.
+            let findings = node.doctor();
+            let of = |check: &str| findings.iter().find(|(name, ..)| name == check).unwrap();
+            assert!(of("cgroups").1 == "lacking" && of("cgroups").2.contains("by their IDs"));
+            assert!(findings.iter().all(|(_, level, _)| level != "broken"), "{findings:?}");
+        }
     }
 }
 
@@ -205,18 +218,79 @@ fn a_sandbox_that_uses_cpu_counts_for_its_pod() {
     assert!(found.1 == "good" && found.2.contains("(runtime class gvisor)"), "{findings:?}");
 }
 
-/// A virtual machine whose threads are in the cgroup of the pod itself: the doctor does not claim
-/// that its CPU is measured.
+/// gVisor with the kubelet's cgroup parent, and a virtual machine that is alone in its pod: the
+/// threads are in the cgroup of the pod itself. What a container below it uses is not counted twice.
 #[test]
-fn a_sandbox_without_a_cgroup_of_its_own_is_said_to_be_unseen() {
+fn a_sandbox_in_the_cgroup_of_its_pod_counts_for_it() {
+    for (class, containers) in [("kata-clh", &[][..]), ("gvisor", &['a', 'b'])] {
+        let mut machine = pod();
+        machine["spec"]["runtimeClassName"] = json!(class);
+        let node = PlainNode::new(&[machine]);
+        let pod = format!("kubepods/burstable/pod{UID}");
+        node.cgroup(&pod, 5);
+        for digit in containers {
+            node.cgroup(&format!("{pod}/{}", id(*digit)), 0);
+            node.empty(&format!("{pod}/{}", id(*digit)));
+        }
+        let agent = Agent::start(&node.options());
+        let began = Instant::now();
+        eventually(class, || {
+            let used = began.elapsed().as_millis() as u64 / 2;
+            if let Some(digit) = containers.first() {
+                node.run_until(&format!("{pod}/{}", id(*digit)), used / 2);
+            }
+            node.run_until(&pod, 5_000 + used);
+            usage(&agent, "POD").is_some_and(|seconds| seconds > 2.0)
+        });
+        let (all, sandbox) = (began.elapsed().as_secs_f64() / 2.0, usage(&agent, "POD").unwrap());
+        let most = if containers.is_empty() { all } else { all / 2.0 };
+        assert!(sandbox < most + 0.5, "{class}: {sandbox} of {all}");
+        let findings = node.doctor();
+        let found = findings.iter().find(|(check, ..)| check == "sandboxes").unwrap();
+        assert!(found.2.ends_with("counts for its pod, as container POD"), "{findings:?}");
+        assert!(findings.iter().all(|(check, ..)| check != "processes"), "{findings:?}");
+    }
+}
+
+/// Kata without the systemd driver of its kubelet: the sandbox is outside of the kubelet's tree, and
+/// only its pod's UID is in its name.
+#[test]
+fn a_sandbox_outside_of_the_kubelets_tree_is_found_by_its_pod() {
     let mut machine = pod();
-    machine["spec"]["runtimeClassName"] = json!("kata-clh");
+    machine["spec"]["runtimeClassName"] = json!("kata-qemu");
     let node = PlainNode::new(&[machine]);
-    node.cgroup(&format!("kubepods/burstable/pod{UID}"), 5);
+    let slice = format!("kubepods-burstable-pod{SLICE_UID}.slice");
+    let kubelets = format!("kubepods.slice/kubepods-burstable.slice/{slice}");
+    node.cgroup(&kubelets, 0);
+    node.empty(&kubelets);
+    let place = format!("{slice}:cri-containerd:{}", id('d'));
+    node.cgroup(&place, 5);
+    let agent = Agent::start(&node.options());
+    let began = Instant::now();
+    eventually("the sandbox", || {
+        node.run_until(&place, 5_000 + began.elapsed().as_millis() as u64 / 2);
+        usage(&agent, "POD").is_some_and(|seconds| seconds > 1.0)
+    });
+    let findings = node.doctor();
+    let found = |check: &str| findings.iter().find(|(name, ..)| name == check).unwrap();
+    assert!(found("sandboxes").2.ends_with("as container POD"), "{findings:?}");
+    assert!(found("containers-outside").2.contains(&place), "{findings:?}");
+}
+
+/// Firecracker: the virtual machine has a cgroup elsewhere, under its own name.
+#[test]
+fn a_sandbox_outside_of_the_cgroup_of_its_pod_is_said_to_be_unseen() {
+    let mut machine = pod();
+    machine["spec"]["runtimeClassName"] = json!("kata-fc");
+    let node = PlainNode::new(&[machine]);
+    let pod = format!("kubepods/burstable/pod{UID}");
+    node.cgroup(&pod, 5);
+    node.empty(&pod);
+    node.cgroup(&format!("firecracker-containerd/{}", id('d')), 5);
     let findings = node.doctor();
     let found = findings.iter().find(|(check, ..)| check == "sandboxes").unwrap();
-    let expected = "1 pod runs in a sandbox (runtime class kata-clh): no cgroup is below that of the pod, so its CPU \
-                    is not measured";
+    let expected = "1 pod runs in a sandbox (runtime class kata-fc): no process is in the cgroup of the pod, so \
+                    its CPU is not measured";
     assert_eq!((found.1.as_str(), found.2.as_str()), ("good", expected), "{findings:?}");
 }
 
@@ -237,6 +311,13 @@ fn a_running_container_without_a_cgroup_is_reported_everywhere() {
             counts == [Some(1.0), Some(1.0)]
         });
         doctor.join().unwrap()
+    });
+    // Its pod has a sandbox of a class that the agent does not know.
+    let own_pod = format!("kubepods/burstable/pod{UID}");
+    let began = Instant::now();
+    eventually("the CPU time of the pod", || {
+        node.run_until(&own_pod, began.elapsed().as_millis() as u64 / 2);
+        usage(&agent, "POD").is_some_and(|seconds| seconds > 1.0)
     });
     let (status, text) = agent.get("/readyz");
     assert_eq!(status, 200);

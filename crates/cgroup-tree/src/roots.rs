@@ -89,8 +89,8 @@ impl Roots {
             };
             let below = mount.display();
             tracing::warn!(
-                "no cgroup {wanted} below {below}: no containers are sampled until it exists (set \
-                 --kubepods if its name differs)"
+                "no cgroup {wanted} below {below}: until it exists, only running containers whose IDs are listed are \
+                 sampled (set --kubepods if its name differs)"
             );
         }
         self.is_reported_missing = is_missing;

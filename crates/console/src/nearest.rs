@@ -9,17 +9,24 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     near.map(|(_, candidate)| candidate)
 }
 
-/// Number of characters to insert, remove or replace, regardless of case (Levenshtein).
+/// Number of characters to insert, remove, replace or swap with the next one, regardless of case
+/// (optimal string alignment).
 fn edits(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().flat_map(char::to_lowercase).collect();
+    let lowered = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<_>>();
+    let (one, other) = (lowered(one), lowered(other));
+    let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, char) in one.chars().flat_map(char::to_lowercase).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+    for (at, char) in one.iter().enumerate() {
+        let mut next = vec![at + 1];
         for (column, wanted) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(char != *wanted);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+            let replaced = row[column] + usize::from(char != wanted);
+            let mut edits = replaced.min(row[column + 1] + 1).min(next[column] + 1);
+            if at > 0 && column > 0 && char == &other[column - 1] && &one[at - 1] == wanted {
+                edits = edits.min(before[column - 1] + 1);
+            }
+            next.push(edits);
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[other.len()]
 }
@@ -38,6 +45,7 @@ mod tests {
             ("lissten", "listen"),
             ("listne", "listen"),
             ("logs", "log"),
+            ("lgo", "log"),
         ] {
             assert_eq!(nearest(typed, KEYS), Some(meant), "{typed}");
         }
@@ -52,9 +60,15 @@ mod tests {
 
     #[test]
     fn edits_are_counted_at_every_place() {
-        for (one, other, count) in
-            [("", "", 0), ("", "abc", 3), ("abc", "", 3), ("kitten", "sitting", 3), ("É", "é", 0)]
-        {
+        for (one, other, count) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("kitten", "sitting", 3),
+            ("É", "é", 0),
+            ("tpo", "top", 1),
+            ("abc", "cab", 2),
+        ] {
             assert_eq!(edits(one, other), count, "{one} {other}");
         }
     }

@@ -1,6 +1,7 @@
 //! One watched cgroup: its kind, its files and the last value of each counter.
 
 mod counters;
+mod pod_sandbox;
 mod standing;
 
 use std::os::fd::OwnedFd;
@@ -24,6 +25,7 @@ use crate::reading::{LastUsage, TickReading, Value};
 use crate::series::SeriesId;
 use crate::timing::Timing;
 pub(crate) use counters::{Deltas, LastCounters};
+pub(crate) use pod_sandbox::{PodSandbox, is_busy};
 
 /// Role of a cgroup in the kubelet's hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,6 +167,8 @@ pub(crate) struct SampledCgroup {
     pub(crate) vanished: bool,
     /// Usage of a sandbox at a walk, nanoseconds.
     pub(crate) sandbox_usage: Option<(Instant, u64)>,
+    /// A pod's own usage, if its runtime class is one of a sandbox.
+    pub(crate) pod_sandbox: Option<Box<PodSandbox>>,
 }
 
 /// Quotas of a cgroup and all its ancestors.
@@ -223,6 +227,7 @@ impl SampledCgroup {
             exit: None,
             vanished: false,
             sandbox_usage: None,
+            pod_sandbox: None,
         }
     }
 

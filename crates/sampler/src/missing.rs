@@ -102,6 +102,7 @@ impl MissingContainers {
                     uid: pod.uid.clone(),
                     id: id.into(),
                     qos: pod.qos_class.unwrap_or(QosClass::BestEffort),
+                    is_sandboxed: pod.is_sandboxed(),
                 });
             }
             absent.insert(id.into(), absence);

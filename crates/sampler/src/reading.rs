@@ -195,7 +195,7 @@ pub(crate) struct Modes {
 
 impl Modes {
     /// Converts the ticks of `cpuacct.stat`.
-    fn of_ticks(acct: CpuacctStat) -> Self {
+    pub(crate) fn of_ticks(acct: CpuacctStat) -> Self {
         let nanoseconds = |ticks: Option<u64>| ticks?.checked_mul(USER_TICK_NS);
         Self { user_ns: nanoseconds(acct.user_ticks), system_ns: nanoseconds(acct.system_ticks) }
     }

@@ -5,6 +5,7 @@ mod life;
 mod lookup;
 mod names;
 mod node;
+mod pod_sandboxes;
 mod reads;
 mod rechecks;
 mod rows;
@@ -215,6 +216,7 @@ impl Sampler {
             self.show_busy_sandboxes(now);
         }
         self.rename(now);
+        self.find_pod_sandboxes();
         self.seek_missing(now);
         self.watch_exits(walked);
         self.schedule.read_at = Some(now + began.elapsed());

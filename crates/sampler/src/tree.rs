@@ -33,6 +33,8 @@ pub(crate) struct SampledTree {
     /// Whether inotify reports every write to a setting.
     reports_settings: bool,
     pub(crate) cgroups: Slots<SampledCgroup>,
+    /// The pods with a sandbox in their own cgroup.
+    pub(crate) pod_sandboxes: Vec<CgroupId>,
     /// All cgroups, ancestors before descendants.
     by_depth: Vec<Visit>,
     /// By slot: whether a tick can pass a cgroup by.
@@ -109,6 +111,7 @@ impl SampledTree {
             changes: Vec::new(),
             reports_settings: false,
             cgroups: Slots::default(),
+            pod_sandboxes: Vec::new(),
             by_depth: Vec::new(),
             rest: Vec::new(),
             changed: true,

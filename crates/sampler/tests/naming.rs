@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use kubepods::model::{Container, ContainerState, Pod};
 use kubepods::{PodIndex, PodNames};
 use sampler::{ExportedLabel, Sampler, SamplerConfig};
+use snapshot::CgroupKind;
 use tempfile::TempDir;
 
 const UID: &str = "00000000-0000-4000-8000-000000000001";
@@ -468,6 +469,26 @@ fn a_sandbox_leaves_a_shared_series_to_the_other_cgroup() {
     node.ticks(2);
     assert_eq!(node.counts(), (1, 1, 1));
     node.is_shown(&[(&format!("/{UID}/0001"), 5)]);
+}
+
+/// The trace attributes to it what runs in the cgroup of the pod.
+#[test]
+fn a_sandbox_in_the_cgroup_of_its_pod_is_who_runs_there() {
+    let mut node = Node::new();
+    make(&node.pod());
+    let (namespace, name, uid) = ("shop".into(), "web".into(), UID.into());
+    let runtime_class = Some("kata".into());
+    node.answer(vec![Arc::new(Pod { namespace, name, uid, runtime_class, ..Pod::default() })]);
+    for usec in (0..15).map(|second| second * 100_000) {
+        let stat = format!("usage_usec {usec}\nuser_usec {usec}\nsystem_usec 0\n");
+        fs::write(node.pod().join("cpu.stat"), stat).unwrap();
+        node.ticks(1);
+    }
+    let shown = node.shown();
+    assert!(shown["shop/web/POD"] >= 900, "{shown:?}");
+    let latest = node.sampler.published().latest();
+    let row = latest.cgroups.iter().find(|row| row.path.ends_with(UID)).unwrap();
+    assert!(matches!(&row.kind, CgroupKind::Container(known) if known.container == "POD"));
 }
 
 fn make(cgroup: &Path) {

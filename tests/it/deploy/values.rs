@@ -211,6 +211,31 @@ fn every_threshold_changes_the_rules_and_they_stay_valid() {
         }
     }
     assert!(refusal(&["--set=prometheusRule.thresholds.steal=1"]).contains("steal"));
+    // Prometheus 2 refuses all rules of the object.
+    for wrong in ["alertLabels.bad-name", "alerts.ServiceSlowed.labels.1st"] {
+        let refused = refusal(&[&format!("--set=prometheusRule.{wrong}=x")]);
+        assert!(refused.contains(wrong.rsplit('.').next().unwrap()), "{refused}");
+    }
+    // Percent: the alert would never fire.
+    for wrong in ["slowedRatio=30", "harmfulThrottledRatio=25", "stealRatio=1.5"] {
+        let refused = refusal(&[&format!("--set=prometheusRule.thresholds.{wrong}")]);
+        assert!(refused.contains(wrong.split('=').next().unwrap()), "{refused}");
+    }
+}
+
+/// The agent accepts no names: its pods would restart again and again.
+#[test]
+fn the_endpoints_address_is_that_of_an_ip() {
+    for (address, listens_on) in
+        [("::", "[::]:9753"), ("[::1]", "[::1]:9753"), ("127.0.0.1", "127.0.0.1:9753")]
+    {
+        let agent = container(&render(&[&format!("--set=endpoint.address={address}")]));
+        assert_eq!(variable(&agent, "CPUWARDEN_LISTEN").as_deref(), Some(listens_on));
+    }
+    for wrong in ["localhost", "0.0.0.0:9753", "10.0.0", "*", "eth0"] {
+        let refused = refusal(&[&format!("--set-string=endpoint.address={wrong}")]);
+        assert!(refused.contains("/endpoint/address"), "{wrong}: {refused}");
+    }
 }
 
 #[test]
@@ -334,5 +359,26 @@ fn keys_and_typos_are_rejected_by_their_name() {
     ] {
         let text = refusal(&[argument]);
         assert!(text.contains(place), "{argument}: {text}");
+    }
+}
+
+/// A key with nothing but comments below it: helm removes such a key with its default. It must not
+/// reach a template, or turn a check off.
+#[test]
+fn an_emptied_key_is_refused_by_its_name() {
+    for key in [
+        "config",
+        "recording",
+        "endpoint",
+        "profile",
+        "kubelet.tlsVerify",
+        "networkPolicy.enabled",
+        "probes.liveness",
+        "prometheusRule.namespaces",
+    ] {
+        let refused = refusal(&[&format!("--set={key}=null")]);
+        let (above, name) = key.rsplit_once('.').unwrap_or(("", key));
+        let missing = format!("missing property '{name}'");
+        assert!(refused.contains(&missing) && refused.contains(above), "{key}: {refused}");
     }
 }

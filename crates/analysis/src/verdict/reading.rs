@@ -10,6 +10,7 @@ use snapshot::{
 };
 
 use super::{PodSecond, Second, WorkloadName};
+use crate::rules::SANDBOX;
 
 /// Longest second. The trace publishes at its own pace: a second waits for its next poll.
 const LONGEST: Duration = Duration::from_millis(2500);
@@ -147,6 +148,7 @@ impl SnapshotReader {
             let waited = container.contention.spread(row, gained, length);
             pod.contention += if is_traced { 0.0 } else { waited };
         }
+        pods.iter_mut().for_each(PodSecond::end);
         self.find_pods_with_quota(snapshot);
         for (row, (_, place)) in snapshot.pods.iter().zip(&self.with_quota) {
             if let Some(at) = place.filter(|_| row.cpu_limit.cores().is_some()) {
@@ -342,11 +344,22 @@ impl PodSecond {
         self.throttled_ancestor += seconds(gained.throttled_ancestor);
         self.waited_self += seconds(gained.waited_self);
         self.containers.push((Arc::clone(name), used));
+        // It has no fields of its own: those of the containers hold for it.
+        if &**name == SANDBOX {
+            return;
+        }
         // A request of the pod itself replaces those of its containers, and is not in the snapshot.
         let request = row.spec.filter(|spec| !spec.pod_requests_cpu);
         let request = request.map(|_| row.request_cores.unwrap_or_default());
         self.request_cores = self.request_cores.zip(request).map(|(a, b)| a + b);
         self.limit_cores = self.limit_cores.zip(row.own_limit_cores()).map(|(a, b)| a + b);
+    }
+
+    /// Forgets the sums if the sandbox of the pod is all that is known of it.
+    fn end(&mut self) {
+        if self.containers.iter().all(|(name, _)| &**name == SANDBOX) {
+            (self.request_cores, self.limit_cores) = (None, None);
+        }
     }
 }
 

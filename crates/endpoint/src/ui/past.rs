@@ -1,9 +1,10 @@
 //! The frames of a window of time: of the history in memory, or of the recording before it.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use api::{Frame, Overview};
+use api::{Frame, KEPT, Overview};
 use timeline::recording::{Error, FileEncoder, FrameTotals, Recording, Thinner, earliest_ms};
 use timeline::{MAX_CONTAINERS, MAX_PAIRS, Timeline, TimelineConfig};
 
@@ -15,6 +16,13 @@ const MAX_FILE_FRAMES: u64 = 1800;
 /// Time before a window in which its last frame may be: the recording of earlier times has one frame
 /// per ten seconds.
 const LOOK_BACK_MS: u64 = 15_000;
+
+/// Length of a frame.
+const FRAME_MS: u64 = 1000;
+/// Length of the history in memory.
+const MEMORY_MS: u64 = KEPT as u64 * FRAME_MS;
+/// Deviation of that length: frames are not exactly a second long.
+const SLACK_MS: u64 = 2000;
 
 /// A window without frames, or not for this client.
 #[derive(Debug)]
@@ -91,17 +99,18 @@ impl Views {
     pub(super) fn overview(&self, parameters: &Parameters) -> Result<Overview, NoWindow> {
         let times = self.times(parameters)?;
         let mut sums = Sums { step: parameters.step().as_secs_f64(), ..Sums::default() };
-        match self.recording(times, parameters.is_local)? {
-            Some(path) => {
-                let recording = open(path, times)?;
-                let (after_ms, until_ms) = (times.after_ms, times.until_ms);
+        let parts = self.parts(times, times.after_ms, parameters.is_local)?;
+        if let Some((path, Times { after_ms, until_ms })) = parts.recorded {
+            let times = Times { after_ms, until_ms };
+            let read = self.open(path, times, parameters.is_local).and_then(|recording| {
                 let read = recording.each_total(after_ms, until_ms, |totals| sums.add(&totals));
-                read.map_err(NoWindow::Unreadable)?;
-            }
-            None => {
-                let frames = self.timeline.frames_between(times.after_ms, times.until_ms);
-                frames.for_each(|frame| sums.add(&FrameTotals::of(&frame)));
-            }
+                read.map_err(NoWindow::Unreadable)
+            });
+            parts.accept(read)?;
+        }
+        if let Some(Times { after_ms, until_ms }) = parts.in_memory {
+            let frames = self.timeline.frames_between(after_ms, until_ms);
+            frames.for_each(|frame| sums.add(&FrameTotals::of(&frame)));
         }
         sums.end_span();
         match sums.overview.at_ms.is_empty() {
@@ -145,20 +154,32 @@ impl Views {
         Ok(Times { after_ms: until_ms.saturating_sub(span_ms), until_ms })
     }
 
-    /// The path of the recording if the window needs it: `None` if it is in memory.
-    fn recording(&self, times: Times, is_local: bool) -> Result<Option<&Path>, NoWindow> {
-        let is_in_memory = !self.is_replay
-            && self.timeline.span().is_some_and(|(begin_ms, _)| begin_ms <= times.after_ms);
-        match self.recorded.as_deref() {
-            _ if is_in_memory => Ok(None),
-            None => Ok(None),
-            Some(_) if !is_local => Err(NoWindow::Forbidden),
-            Some(path) => Ok(Some(path)),
+    /// Where the frames of a window and of the time before it since `after_ms` are. The window alone
+    /// decides whether the recording is needed.
+    fn parts(&self, times: Times, after_ms: u64, is_local: bool) -> Result<Parts<'_>, NoWindow> {
+        let all = Times { after_ms, ..times };
+        let in_memory = Parts { recorded: None, in_memory: Some(all) };
+        let Some(path) = self.recorded.as_deref() else { return Ok(in_memory) };
+        let span = self.timeline.span().filter(|_| !self.is_replay);
+        if let Some((begin_ms, latest_ms)) = span {
+            // The last ten minutes, although the agent may not have run for as long.
+            let is_recent = times.after_ms + SLACK_MS + MEMORY_MS >= latest_ms;
+            if begin_ms <= times.after_ms || !is_local && is_recent {
+                return Ok(in_memory);
+            }
         }
+        if !is_local {
+            return Err(NoWindow::Forbidden);
+        }
+        // Within the oldest frame in memory: the end of the frame before it may be rounded.
+        let split_ms = span.map_or(u64::MAX, |(begin_ms, _)| begin_ms + FRAME_MS / 2);
+        Ok(Parts {
+            recorded: Some((path, Times { until_ms: times.until_ms.min(split_ms), ..all })),
+            in_memory: (split_ms < times.until_ms).then_some(Times { after_ms: split_ms, ..times }),
+        })
     }
 
-    /// Calls `take` with the frames of the window and of a time before it. The window alone decides
-    /// whether the recording is needed.
+    /// Calls `take` with the frames of the window and of a time before it.
     fn each_frame(
         &self,
         times: Times,
@@ -166,25 +187,46 @@ impl Views {
         is_local: bool,
         mut take: impl FnMut(Frame),
     ) -> Result<(), NoWindow> {
-        let path = self.recording(times, is_local)?;
-        let times = Times { after_ms: times.after_ms.saturating_sub(before_ms), ..times };
-        let Times { after_ms, until_ms } = times;
-        let Some(path) = path else {
+        let parts = self.parts(times, times.after_ms.saturating_sub(before_ms), is_local)?;
+        if let Some((path, times)) = parts.recorded {
+            let read = self.open(path, times, is_local).and_then(|recording| {
+                let read = recording.each_between(times.after_ms, times.until_ms, &mut take);
+                read.map_err(NoWindow::Unreadable)
+            });
+            parts.accept(read)?;
+        }
+        if let Some(Times { after_ms, until_ms }) = parts.in_memory {
             self.timeline.frames_between(after_ms, until_ms).for_each(take);
-            return Ok(());
-        };
-        let read = open(path, times)?.each_between(after_ms, until_ms, &mut take);
-        read.map_err(NoWindow::Unreadable)
+        }
+        Ok(())
+    }
+
+    fn open(&self, path: &Path, times: Times, is_local: bool) -> Result<Recording, NoWindow> {
+        let opened = Recording::open_between(path, times.after_ms, times.until_ms);
+        opened.map_err(|error| match error {
+            Error::NoRecording(_) | Error::NoFrame(_) => NoWindow::Empty(self.span(is_local)),
+            // Its directory could not be created.
+            Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+                NoWindow::Empty(self.span(is_local))
+            }
+            error => NoWindow::Unreadable(error),
+        })
     }
 }
 
-fn open(path: &Path, times: Times) -> Result<Recording, NoWindow> {
-    Recording::open_between(path, times.after_ms, times.until_ms).map_err(|error| match error {
-        Error::NoRecording(_) | Error::NoFrame(_) => {
-            NoWindow::Empty(earliest_ms(path).map(|at| (at, at)))
-        }
-        error => NoWindow::Unreadable(error),
-    })
+/// Where the frames of a window are.
+struct Parts<'a> {
+    /// The recording, and the time before the oldest frame in memory.
+    recorded: Option<(&'a Path, Times)>,
+    in_memory: Option<Times>,
+}
+
+impl Parts<'_> {
+    /// Accepts that nothing could be read of the recording if a part of the window is in memory: the
+    /// disk may be nearly full, or its directory not writable.
+    fn accept(&self, read: Result<(), NoWindow>) -> Result<(), NoWindow> {
+        read.or_else(|none| if self.in_memory.is_some() { Ok(()) } else { Err(none) })
+    }
 }
 
 /// Sums over spans of at least this length.

@@ -70,7 +70,7 @@ fn a_recording_covers_the_requested_seconds() {
 }
 
 /// Times of the frames in a recording, seconds since [`BEGAN`].
-fn seconds(server: &Server, query: &str) -> Vec<i64> {
+pub(crate) fn seconds(server: &Server, query: &str) -> Vec<i64> {
     let (head, body) = server.get_bytes(&format!("/api/v1/recording?{query}"), "Accept: */*");
     assert!(head.contains("content-type: application/octet-stream"), "{head}");
     let dir = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ pub(crate) fn recorded(dir: &Path) {
     }
 }
 
-fn ago(seconds: i64) -> String {
+pub(crate) fn ago(seconds: i64) -> String {
     format!("until={}", 1000 * (BEGAN - seconds))
 }
 
@@ -167,7 +167,9 @@ fn every_answer_reaches_back_into_the_recording() {
     let overview = get(path, format!("{path}?seconds=7200&points=100"));
     let lost: Vec<f64> = from(overview["lost"].clone());
     assert!((90..=102).contains(&lost.len()), "{} points", lost.len());
-    assert!(lost.iter().all(|lost| (lost - 0.75).abs() < 0.01), "{lost:?}");
+    // The last seconds come from the memory, in which other containers run.
+    let recorded = &lost[..lost.len() - 1];
+    assert!(recorded.iter().all(|lost| (lost - 0.75).abs() < 0.01), "{lost:?}");
     let file = seconds(&server, &format!("seconds=60&{}", ago(1000)));
     assert_eq!(file, (-1059..=-1000).collect::<Vec<_>>());
     let file = seconds(&server, "seconds=7200");

@@ -8,5 +8,6 @@ mod browser;
 mod look;
 mod page;
 mod paint;
+mod past;
 mod schema;
 mod support;

@@ -1,12 +1,13 @@
 //! Inputs of the checks, gathered once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use cgroup_tree::{Role, TreeCgroup};
 use cgroupfs::{DescriptorLimit, Hierarchy, raise_descriptor_limit};
-use kubepods::path::ContainerCgroup;
+use kubepods::path::{CgroupPath, ContainerCgroup};
 use kubepods::{ExclusiveCpus, Lookup, PodIndex};
 use pod_sources::{PodConfig, PodService, PodSource, Pods, SourceName, SourceStatus};
 use sampler::{Sampler, SamplerConfig};
@@ -45,6 +46,8 @@ pub(super) struct Cgroups {
     pub(super) containers: Vec<ContainerCgroup>,
     /// Paths below the mount of the containers outside of the kubelet's root cgroups.
     pub(super) strays: Vec<String>,
+    /// UIDs of the pods with a process.
+    pub(super) populated: HashSet<Box<str>>,
     pub(super) snapshot: Arc<NodeSnapshot>,
 }
 
@@ -113,7 +116,9 @@ impl Cgroups {
             cgroups.iter().filter(|cgroup| matches!(cgroup.role, Role::Stray(_))).collect();
         containers.extend(strays.iter().filter_map(|cgroup| cgroup.role.container().cloned()));
         let strays = strays.iter().map(|cgroup| cgroup.path.to_string()).collect();
-        Ok(Self { hierarchy, roots, containers, strays, snapshot: sampler.published().latest() })
+        let populated = populated_pods(&hierarchy, &cgroups);
+        let snapshot = sampler.published().latest();
+        Ok(Self { hierarchy, roots, containers, strays, populated, snapshot })
     }
 }
 
@@ -136,6 +141,17 @@ fn have_answered(pods: &Pods, source: PodSource) -> bool {
         .iter()
         .filter(|status| is_asked(status))
         .all(|status| status.up || status.error.is_some())
+}
+
+/// UIDs of the pods with a process, in the cgroup of the pod or of one of its containers.
+fn populated_pods(hierarchy: &Hierarchy, cgroups: &[Arc<TreeCgroup>]) -> HashSet<Box<str>> {
+    let with_process =
+        |cgroup: &&Arc<TreeCgroup>| cgroupfs::is_populated(&hierarchy.cpu.join(&*cgroup.path));
+    let uid = |cgroup: &Arc<TreeCgroup>| match &cgroup.role {
+        Role::Known(CgroupPath::Pod(pod)) => Some(pod.uid.clone()),
+        role => role.container().map(|container| container.pod.uid.clone()),
+    };
+    cgroups.iter().filter(with_process).filter_map(uid).collect()
 }
 
 fn roots(cgroups: &[Arc<TreeCgroup>]) -> Vec<String> {

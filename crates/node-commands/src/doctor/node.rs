@@ -59,7 +59,14 @@ fn hierarchy(examination: &Examination) -> Finding {
     let roots: Vec<&str> = cgroups.roots.iter().filter(exists).map(String::as_str).collect();
     if roots.is_empty() {
         let named = examination.options.kubepods.as_deref().unwrap_or("kubepods or kubepods.slice");
-        return Finding::broken("cgroups", format!("cgroup {version}, no {named} below {mount}"))
+        let found = format!("cgroup {version}, no {named} below {mount}");
+        if !cgroups.strays.is_empty() {
+            let found = format!("{found}: containers are found by their IDs alone");
+            return Finding::lacking("cgroups", found).remedy(
+                "expected with cgroupsPerQOS: false of the kubelet; otherwise set --kubepods to the kubepods root",
+            );
+        }
+        return Finding::broken("cgroups", found)
             .remedy("run on a Kubernetes node with the host's /sys/fs/cgroup, or set --kubepods to the kubepods root");
     }
     // Detected from the first container's cgroup; unknown before.
@@ -107,7 +114,12 @@ fn controllers(cgroups: &Cgroups) -> Vec<Finding> {
 
 /// Whether the containers' threads can be read; they are found through the processes in `/proc`.
 fn processes(cgroups: &Cgroups) -> Option<Finding> {
-    let live = || cgroups.snapshot.containers.iter().filter(|row| row.live);
+    // A container in a sandbox has a cgroup without processes, or none.
+    let has_processes = |row: &&ContainerRow| {
+        let path = row.cgroup.as_deref().map(|path| cgroups.hierarchy.cpu.join(path));
+        path.is_some_and(|path| cgroupfs::is_populated(&path))
+    };
+    let live = || cgroups.snapshot.containers.iter().filter(|row| row.live).filter(has_processes);
     live().next()?;
     let are_visible =
         |row: &ContainerRow| matches!(row.threads, Threads::Counted(_) | Threads::TooMany);

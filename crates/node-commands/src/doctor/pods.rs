@@ -66,7 +66,8 @@ fn without_cgroup(cgroups: &Cgroups) -> Option<Finding> {
     Some(Finding::broken("containers", found).remedy(
         "look for their cgroups: cat /proc/PID/cgroup, with the PID of crictl inspect. Compare the cgroup driver of \
          the kubelet (cgroupDriver) and of the container runtime (SystemdCgroup), set --kubepods if the kubelet's root \
-         has another name, and mount the host's /sys/fs/cgroup. A sandboxed runtime has no cgroup per container",
+         has another name, and mount the host's /sys/fs/cgroup. A sandboxed runtime has no cgroup per container: what \
+         its processes use in the cgroup of the pod counts for the pod, as container POD",
     ))
 }
 
@@ -83,19 +84,17 @@ fn outside(cgroups: &Cgroups) -> Option<Finding> {
     );
     Some(Finding::lacking("containers-outside", found).remedy(
         "use the same cgroup driver for the kubelet (cgroupDriver) and the container runtime (containerd: \
-         SystemdCgroup), then restart both and the pods",
+         SystemdCgroup), then restart both and the pods. If the path contains another kubepods root, set --kubepods to \
+         it",
     ))
 }
 
 /// Pods whose runtime is known to run them in a sandbox: the agent sees each as a whole, or not at
-/// all if no cgroup is below that of the pod.
+/// all if its processes are not below the cgroup of the pod.
 fn sandboxed(examination: &Examination, cgroups: &Cgroups) -> Option<Finding> {
     let pods = examination.index.pods().iter().filter(|pod| pod.is_sandboxed());
-    let has_cgroup = |pod: &Pod| {
-        let uids = cgroups.containers.iter().map(|container| &*container.pod.uid);
-        pod.cgroup_names().any(|name| uids.clone().any(|uid| uid == name))
-    };
-    let unseen = pods.clone().filter(|pod| !has_cgroup(pod)).count();
+    let is_seen = |pod: &Pod| pod.cgroup_names().any(|name| cgroups.populated.contains(name));
+    let unseen = pods.clone().filter(|pod| !is_seen(pod)).count();
     let mut classes: Vec<&str> = pods.filter_map(|pod| pod.runtime_class.as_deref()).collect();
     let all_unseen = unseen == classes.len();
     let pods = match classes.len() {
@@ -110,9 +109,9 @@ fn sandboxed(examination: &Examination, cgroups: &Cgroups) -> Option<Finding> {
     let consequence = match unseen {
         0 => seen.to_owned(),
         _ if all_unseen => {
-            "no cgroup is below that of the pod, so its CPU is not measured".to_owned()
+            "no process is in the cgroup of the pod, so its CPU is not measured".to_owned()
         }
-        unseen => format!("{seen}, except in {unseen} without a cgroup below that of the pod"),
+        unseen => format!("{seen}, except in {unseen} without a process in the cgroup of the pod"),
     };
     Some(Finding::good("sandboxes", format!("{pods} (runtime class {classes}): {consequence}")))
 }

@@ -73,6 +73,9 @@ pub(super) struct NameLookup {
     pub(super) proc_root: PathBuf,
     /// Pods as of the last tick.
     pub(super) index: Arc<PodIndex>,
+    /// Generation of the pods among which sandboxed ones were searched for, and whether there were
+    /// some.
+    pub(super) sandboxed: Option<(u64, bool)>,
     pub(super) lookups: Lookups,
     /// Whether the source may answer, as of the last lookups.
     pub(super) may_answer: bool,
@@ -93,6 +96,7 @@ impl NameLookup {
             exported,
             proc_root,
             index: Arc::default(),
+            sandboxed: None,
             lookups: Lookups::default(),
             may_answer: false,
             exited: Vec::new(),

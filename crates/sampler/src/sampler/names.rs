@@ -7,7 +7,9 @@ use snapshot::ContainerIdentity;
 
 use super::Sampler;
 use super::lookup::{Awaited, ExitedUnnamed, Lookups, NameLookup};
-use crate::cgroup::{CgroupId, ContainerKey, LastCounters, Naming, SampledCgroup, SampledKind};
+use crate::cgroup::{
+    CgroupId, ContainerKey, LastCounters, Naming, SampledCgroup, SampledKind, is_busy,
+};
 use crate::naming::{self, Circumstances, KnownContainer, Name, Surroundings};
 use crate::plan::Activity;
 use crate::series::{ContainerSeries, SeriesId, SeriesTable, Track};
@@ -20,12 +22,6 @@ const ASKED_FOR: Duration = Duration::from_secs(120);
 /// Maximum number of unnamed exited containers per pod with a series of their own; older ones are
 /// merged into one series of the pod.
 const MAX_EXITED: usize = 8;
-
-/// Whether a sandbox that used this much CPU in this time does more than a pause process, which
-/// sleeps: at least 1 % of a CPU.
-fn is_busy(used_ns: u64, time: Duration) -> bool {
-    time >= Duration::from_secs(1) && u128::from(used_ns) * 100 >= time.as_nanos()
-}
 
 /// Kernel data about an unnamed cgroup, from the tree and `/proc`.
 struct InTree<'a> {

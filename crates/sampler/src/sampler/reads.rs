@@ -93,6 +93,7 @@ impl Sampler {
                 self.names.lookups.wait_for(Awaited::Pending);
             }
         }
+        self.count_pod_sandboxes(now);
         self.reader.bulk.expire();
         for id in std::mem::take(&mut self.reader.vanished) {
             self.on_vanished(id, now);
@@ -204,5 +205,6 @@ impl Sampler {
             SampledKind::Container(_) => self.ledger.count_container(cgroup, &deltas),
             _ => {}
         }
+        self.tree.count_pod_sandbox(id, &deltas);
     }
 }

@@ -72,14 +72,19 @@ impl Sampler {
 
 /// Row of a cgroup.
 fn cgroup_row(cgroup: &SampledCgroup, containers: &SeriesTable<ContainerSeries>) -> CgroupRow {
-    let kind = match (&cgroup.kind, cgroup.naming, cgroup.series) {
+    // What runs in the cgroup of such a pod is the sandbox.
+    let sandbox = cgroup.pod_sandbox.as_ref().and_then(|sandbox| sandbox.series);
+    let kind = match (&cgroup.kind, cgroup.naming, sandbox.or(cgroup.series)) {
         (
             SampledKind::Above | SampledKind::Root | SampledKind::Partition | SampledKind::Qos,
             ..,
         ) => CgroupKind::AbovePods,
-        (SampledKind::Pod { .. }, ..) => CgroupKind::Pod,
-        (SampledKind::Conmon, ..) | (_, Naming::Sandbox, _) => CgroupKind::Sandbox,
-        (_, Naming::Named | Naming::Unmapped | Naming::BusySandbox, Some(series)) => {
+        (SampledKind::Pod { .. }, ..) if sandbox.is_none() => CgroupKind::Pod,
+        (SampledKind::Conmon, ..) | (SampledKind::Container(_), Naming::Sandbox, _) => {
+            CgroupKind::Sandbox
+        }
+        (SampledKind::Pod { .. }, _, Some(series))
+        | (_, Naming::Named | Naming::Unmapped | Naming::BusySandbox, Some(series)) => {
             CgroupKind::Container(Arc::clone(&containers.get(series).row().identity))
         }
         _ => CgroupKind::Pending,

@@ -45,8 +45,8 @@ pub struct RingConfig {
     limit: u64,
     /// Whether frames of the last hour are kept, and before it means of ten seconds.
     is_thinned: bool,
-    /// Whether frames are soon on the disk, should the node crash.
-    is_synced: bool,
+    /// Puts written frames on the disk, should the node crash; `None` if the kernel decides when.
+    sync: Option<Sync>,
     /// Reads the size of the disk and what is free of it; `None` if recording may fill it.
     free: Option<ReadFree>,
 }
@@ -54,12 +54,15 @@ pub struct RingConfig {
 /// Reads the number of blocks of a file system, and of those that are available.
 type ReadFree = fn(&Path) -> io::Result<(u64, u64)>;
 
+/// Waits until the contents of a file are on the disk.
+type Sync = fn(&File) -> io::Result<()>;
+
 impl RingConfig {
     /// A ring that keeps all frames until the size is reached.
     #[must_use]
     pub fn new(dir: PathBuf, limit: u64) -> Self {
         let limit = limit.max(LEAST_SIZE);
-        Self { dir, limit, is_thinned: false, is_synced: true, free: None }
+        Self { dir, limit, is_thinned: false, sync: Some(File::sync_data), free: None }
     }
 
     /// Keeps all frames of the last hour, and before it their means over ten seconds. Stops while
@@ -73,7 +76,13 @@ impl RingConfig {
     /// outlive the pod anyway.
     #[must_use]
     pub fn without_sync(self) -> Self {
-        Self { is_synced: false, ..self }
+        Self { sync: None, ..self }
+    }
+
+    /// Whether written frames are soon on the disk, should the node crash.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.sync.is_some()
     }
 
     /// The directory.
@@ -143,10 +152,10 @@ struct Current {
 }
 
 impl Current {
-    /// Waits until the frames are on the disk if `is_synced`. Fails if the file was removed.
-    fn check(&mut self, is_synced: bool) -> io::Result<()> {
-        if is_synced {
-            self.file.sync_data()?;
+    /// Waits until the frames are on the disk if there is a `sync`. Fails if the file was removed.
+    fn check(&mut self, sync: Option<Sync>) -> io::Result<()> {
+        if let Some(sync) = sync {
+            sync(&self.file)?;
         }
         self.checked = Instant::now();
         match self.file.metadata()?.nlink() {
@@ -238,7 +247,7 @@ impl Ring {
         let track = if to_thinned { &mut self.thinned } else { &mut self.full };
         track.write(&mut current, frame.at_ms, &self.bytes)?;
         if current.checked.elapsed() >= CHECK_EVERY {
-            let checked = current.check(self.config.is_synced);
+            let checked = current.check(self.config.sync);
             checked.map_err(Error::io("write", &self.config.dir))?;
         }
         track.current = Some(current);
@@ -326,7 +335,7 @@ impl Track {
         let is_large = self.files.back().is_some_and(|file| file.size >= config.part());
         let complete = |current: &mut Current| current.writer.frames >= FRAMES || is_large;
         let Some(mut current) = self.current.take_if(complete) else { return Ok(false) };
-        current.check(config.is_synced).map_err(Error::io("write", &config.dir))?;
+        current.check(config.sync).map_err(Error::io("write", &config.dir))?;
         Ok(true)
     }
 
@@ -410,6 +419,26 @@ mod tests {
         let mut ring = Ring::open(config, Origin::default()).unwrap();
         ring.append(&frame(3)).unwrap();
         assert_eq!(Recording::open(dir.path()).unwrap().times(), [1000, 3000]);
+    }
+
+    #[test]
+    fn files_are_synced_when_they_end_unless_the_directory_does_not_last() {
+        use std::cell::Cell;
+        thread_local!(static SYNCED: Cell<u32> = const { Cell::new(0) });
+        let synced = |configure: fn(RingConfig) -> RingConfig| {
+            let dir = tempfile::tempdir().unwrap();
+            let mut config = RingConfig::new(dir.path().to_owned(), LEAST_SIZE);
+            config.sync = Some(|_| {
+                SYNCED.set(SYNCED.get() + 1);
+                Ok(())
+            });
+            SYNCED.set(0);
+            let mut ring = Ring::open(configure(config), Origin::default()).unwrap();
+            (0..=FRAMES as u64).for_each(|second| ring.append(&frame(second)).unwrap());
+            SYNCED.get()
+        };
+        assert!(synced(|config| config) >= 1, "the file that ended");
+        assert_eq!(synced(|config| config.without_sync().thinned()), 0);
     }
 
     #[test]

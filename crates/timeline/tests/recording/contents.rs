@@ -247,7 +247,7 @@ fn write_fixtures() {
 #[test]
 fn other_files_and_empty_directories_are_errors_that_say_so() {
     let text = read(b"GIF89a").unwrap_err().to_string();
-    assert!(text.ends_with("is not a recording of cpuwarden"), "{text}");
+    assert!(text.contains("is not a recording of cpuwarden; name a file"), "{text}");
     let dir = tempfile::tempdir().unwrap();
     let text = read_path(dir.path()).unwrap_err().to_string();
     assert!(text.contains("contains no recording"), "{text}");

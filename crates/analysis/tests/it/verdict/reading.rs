@@ -172,3 +172,24 @@ fn the_workload_of_a_pod_is_its_controller() {
     let workload = &pod(&second, "report").workload;
     assert_eq!((&*workload.kind, &*workload.name), ("CronJob", "report"));
 }
+
+/// As of gVisor: its threads are in the sandbox, which has no request of its own.
+#[test]
+fn the_request_of_a_sandboxed_pod_is_that_of_its_containers() {
+    let (mut reader, start) = (SnapshotReader::default(), Instant::now());
+    let of = |second: u64| {
+        let sandbox = |pod: &str| {
+            let mut row = container(pod, 500 * second, 0);
+            Arc::make_mut(&mut row.identity).container = "POD".into();
+            row
+        };
+        let mut app = container("shop/gvisor", 0, 0);
+        (app.spec, app.request_cores) = (Some(snapshot::SpecRow::default()), Some(0.25));
+        let containers = vec![sandbox("shop/gvisor"), app, sandbox("shop/machine")];
+        NodeSnapshot { containers, ..node(start, second) }
+    };
+    reader.read(&of(0), |_| false);
+    let second = reader.read(&of(1), |_| false).unwrap();
+    let request = |name: &str| pod(&second, name).request_cores;
+    assert_eq!([request("gvisor"), request("machine")], [Some(0.25), None]);
+}
