@@ -373,7 +373,9 @@ impl SampledTree {
             pod.is_some_and(|pod| pod.is_still)
         };
         let is_due = || rechecks.idle.contains(timing::phase(visit.id.slot()));
-        rest.is_unread || rest.is_asleep && is_pod_still() && !is_due()
+        // Without events, settings are read in each tick.
+        let may_sleep = rest.is_asleep && self.reports_settings;
+        rest.is_unread || may_sleep && is_pod_still() && !is_due()
     }
 
     /// Records after a visit whether the next ones can be left out. `before`: the quotas of this
@@ -410,11 +412,14 @@ impl SampledTree {
         if !cgroup.is_read() {
             return;
         }
+        let was_unkept = cgroup.files.any_unkept();
         if let Err(cgroupfs::Error::Io { source, .. }) =
             cgroup.files.open(&self.hierarchy, &cgroup.relative, &mut self.budget)
         {
             errors.count(&source);
         }
+        // It is counted in the snapshot.
+        self.changed |= cgroup.files.any_unkept() != was_unkept;
     }
 
     /// Closes the files that are read rarely, and opens them again once it runs. `collected`: what
@@ -458,7 +463,28 @@ fn levels_of(path: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use cgroup_tree::TreeOptions;
+
     use super::*;
+
+    #[test]
+    fn an_idle_container_is_passed_by_only_while_writes_to_settings_are_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("cgroup.controllers"), "cpu\n").unwrap();
+        let hierarchy = Hierarchy::detect(directory.path()).unwrap();
+        let shared =
+            KubepodsTree::new(hierarchy.cpu.clone(), hierarchy.version, TreeOptions::default());
+        let mut tree =
+            SampledTree::new(hierarchy, &shared, DescriptorBudget::from_limit(4096)).unwrap();
+        let [pod, id] = [1, 2].map(CgroupId::from_u64);
+        tree.rest_of(pod).is_still = true;
+        tree.rest_of(id).is_asleep = true;
+        let rechecks = Rechecks::new(Instant::now());
+        for is_reported in [true, false] {
+            tree.reports_settings = is_reported;
+            assert_eq!(tree.rests(Visit { id, parent: Some(pod) }, &rechecks), is_reported);
+        }
+    }
 
     #[test]
     fn each_directory_of_a_path_is_a_level() {

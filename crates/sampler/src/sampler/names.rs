@@ -396,7 +396,14 @@ impl Sampler {
         }
         if cgroup.series.replace(series) != Some(series) {
             // The gauges are not transferred.
-            cgroup.activity.slow_read = None;
+            (cgroup.activity.slow_read, cgroup.activity.threads_read) = (None, None);
+        }
+        if self.ledger.containers.is_shared(series) {
+            let all = self.tree.cgroups.iter().filter(|(_, cgroup)| {
+                cgroup.kind.container().is_some() && cgroup.series == Some(series)
+            });
+            let all: Vec<CgroupId> = all.map(|(id, _)| id).collect();
+            all.into_iter().for_each(|id| self.tree.wake(id));
         }
         // A cgroup with the same id takes over the counts that its predecessor left unnamed.
         self.names.exited.retain(|gone| gone.series != series);

@@ -140,6 +140,11 @@ impl Sampler {
             self.ledger.count_unread(&self.tree.cgroups[id]);
         }
         self.tree.note_visit(id, before, &plan, now, &self.schedule.timing);
+        // Of several cgroups of a container the last one visited is shown: each tick visits all.
+        let series = self.tree.cgroups[id].series.filter(|_| !self.tree.is_pod(id));
+        if series.is_some_and(|series| self.ledger.containers.is_shared(series)) {
+            self.tree.wake(id);
+        }
         plan
     }
 

@@ -177,6 +177,11 @@ impl<T: Track> SeriesTable<T> {
         id
     }
 
+    /// Whether more than one cgroup feeds the series.
+    pub(crate) fn is_shared(&self, id: SeriesId) -> bool {
+        self.entries[id].cgroups > 1
+    }
+
     /// Updates the identity of a series, whose labels stay the same, and shows or hides it.
     pub(crate) fn describe(&mut self, id: SeriesId, identity: Identity<T>, visible: bool) {
         let entry = self.entry(id);
