@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use analysis::verdict::{PodSecond, Second, SnapshotReader, Verdicts};
 use snapshot::{
-    ContainerIdentity, ContainerRow, ContainerWaits, Culprit, Losses, LostTime, NodeSnapshot,
-    NodeWaits, PollLosses, TraceMode, TraceRow,
+    ContainerIdentity, ContainerRow, ContainerWaits, CpuLimit, Culprit, Limit, Losses, LostTime,
+    NodeSnapshot, NodeWaits, PodRow, PollLosses, TraceMode, TraceRow,
 };
 
 use super::scene::{identity, lines};
@@ -97,6 +97,38 @@ fn counters_become_seconds_and_those_verdicts() {
         found = lines(&verdicts.push(&second));
     }
     assert_eq!(found[0], "shop/checkout Service neighbor ×2.8 by batch/report");
+}
+
+#[test]
+fn a_second_in_reused_memory_is_the_same() {
+    let (mut reader, mut other, start) =
+        (SnapshotReader::default(), SnapshotReader::default(), Instant::now());
+    let all = node(start, 0).containers;
+    let quotas = ["shop/cart", "batch/report", "shop/new"].map(|pod| PodRow {
+        identity: identity(pod),
+        cpu_limit: Limit::Limited(CpuLimit { cores: 1.0, period_usec: 100_000 }),
+        ..PodRow::default()
+    });
+    for number in 0..200 {
+        let mut snapshot = node(start, number);
+        // Containers and quotas come and go, and some pods lose nothing.
+        snapshot.containers.push(container("shop/new", 30 * number, 0));
+        for (at, row) in snapshot.containers.iter_mut().enumerate() {
+            if let Some(known) = all.get(at) {
+                row.identity = Arc::clone(&known.identity);
+            }
+            row.live = !(number / 7 + at as u64).is_multiple_of(3);
+        }
+        snapshot.containers.rotate_left((number / 11) as usize % 4);
+        snapshot.pods = quotas[..(number / 5) as usize % 4].to_vec();
+        if let Some(last) = snapshot.pods.last_mut().filter(|_| number.is_multiple_of(2)) {
+            last.cpu_limit = Limit::Unlimited;
+        }
+        let second = reader.read(&snapshot, |_| number.is_multiple_of(3));
+        let expected = other.read(&snapshot, |_| number.is_multiple_of(3));
+        assert_eq!(format!("{second:?}"), format!("{expected:?}"));
+        second.into_iter().for_each(|second| reader.reuse(second));
+    }
 }
 
 #[test]
