@@ -96,4 +96,16 @@ mod tests {
         numbers.follow(&pods(&["a"]));
         assert_eq!([0, 1].map(|at| numbers.with_quota(at)), [Some(0), None]);
     }
+
+    #[test]
+    fn a_pod_that_is_listed_before_its_containers_gets_their_number() {
+        let (latest, mut numbers) = (pods(&["b", "a"]), PodNumbers::default());
+        numbers.follow(&latest);
+        assert_eq!([0, 1].map(|at| numbers.with_quota(at)), [None, None]);
+        for (names, expected) in [(["a", "b"], [1, 0]), (["b", "a"], [0, 1])] {
+            numbers.renumber(&names.map(|pod| container("shop", pod)));
+            numbers.follow(&latest);
+            assert_eq!([0, 1].map(|at| numbers.with_quota(at)), expected.map(Some));
+        }
+    }
 }
