@@ -93,10 +93,10 @@ impl Node {
             team: 0,
             root,
         };
-        node.quota(QOS.into(), 90_000);
+        node.quota(QOS, 90_000);
         for pod in 0..PODS {
             fs::create_dir(node.root.path().join(pod_path(pod))).unwrap();
-            node.quota(pod_path(pod), 80_000);
+            node.quota(&pod_path(pod), 80_000);
             node.count(&pod_path(pod), 0);
         }
         (0..PODS * 2).for_each(|number| node.start(number));
@@ -117,7 +117,7 @@ impl Node {
         fs::create_dir(self.root.path().join(&path)).unwrap();
         self.write(&path, "cgroup.procs", "0\n");
         self.write(&path, "cpu.weight", "79\n");
-        self.quota(path.clone(), 70_000);
+        self.quota(&path, 70_000);
         self.count(&path, 0);
     }
 
@@ -130,8 +130,8 @@ impl Node {
         fs::write(self.root.path().join(cgroup).join(file), text).unwrap();
     }
 
-    fn quota(&self, cgroup: String, usec: u64) {
-        self.write(&cgroup, "cpu.max", &format!("{usec} 100000\n"));
+    fn quota(&self, cgroup: &str, usec: u64) {
+        self.write(cgroup, "cpu.max", &format!("{usec} 100000\n"));
     }
 
     /// Writes the usage like the kernel, without an inotify event.
@@ -265,15 +265,15 @@ impl Node {
             0 => self.run(number),
             1 => {
                 self.containers[number].quota_usec = value * 1000;
-                self.quota(path, value * 1000);
+                self.quota(&path, value * 1000);
             }
             2 => {
                 self.pod_quota_usec[number / 2] = value * 1000;
-                self.quota(pod_path(number / 2), value * 1000);
+                self.quota(&pod_path(number / 2), value * 1000);
             }
             3 => {
                 self.qos_quota_usec = value * 1000;
-                self.quota(QOS.into(), value * 1000);
+                self.quota(QOS, value * 1000);
             }
             4 => {
                 self.containers[number].weight = value;
