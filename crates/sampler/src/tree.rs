@@ -305,7 +305,11 @@ impl SampledTree {
             let visits =
                 self.cgroups.iter().map(|(id, cgroup)| Visit { id, parent: cgroup.parent });
             self.by_depth.extend(visits);
-            self.by_depth.sort_by_key(|visit| depth_key(&self.cgroups[visit.id].relative));
+            // Of two cgroups of a container the newer one is shown: that which is visited last.
+            self.by_depth.sort_by_key(|visit| {
+                let cgroup = &self.cgroups[visit.id];
+                (depth_key(&cgroup.relative), cgroup.found)
+            });
             (self.levels, self.containers) = (Levels::default(), 0);
             for (_, cgroup) in self.cgroups.iter() {
                 let levels = levels_of(&cgroup.relative);

@@ -326,6 +326,11 @@ fn of_two_cgroups_of_a_container_the_one_that_exists_is_shown() {
         let before = node.containers[1].clone();
         // A restart whose old cgroup stays for a while.
         node.apply(5, 1, 11);
+        if !removes_new {
+            // The newest cgroup takes the slot of the first one.
+            node.tick();
+            node.apply(5, 1, 11);
+        }
         node.apply(4, 1, 20);
         for _ in 0..300 {
             node.tick();
