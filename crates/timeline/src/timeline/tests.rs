@@ -253,6 +253,46 @@ fn a_container_that_sleeps_has_a_value_in_each_frame() {
     assert_eq!(timeline.latest().unwrap().containers[0].rates.usage_cores, Some(0.0));
 }
 
+#[test]
+fn repeated_values_follow_gaps_restarts_and_limits() {
+    let (timeline, start) = (timeline(8), Instant::now());
+    let (mut expected, mut used, mut was_read, mut random) = (Vec::new(), 0, true, 1_u64);
+    let mut cores = 0.5;
+    for second in 0..=600_u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let mut snapshot = snapshot(start, second, &["web"]);
+        let before = used;
+        let mut is_read = true;
+        match random >> 60 {
+            0 => used += 1,
+            1 => is_read = second == 0,
+            2 => cores = 2.5 - cores,
+            // The counters begin at zero.
+            3 if second > 0 => used = 0,
+            _ => {}
+        }
+        snapshot.containers = vec![row("web", used)];
+        snapshot.containers[0].live = is_read;
+        let limit = CpuLimit { cores, period_usec: 100_000 };
+        snapshot.containers[0].cpu_limit = Limit::Limited(limit);
+        timeline.observe(&snapshot);
+        let rate = used.saturating_sub(before) as f64 * 0.5;
+        expected.push(is_read.then_some((was_read.then_some(rate), cores)));
+        was_read = is_read;
+    }
+    let frames: Vec<Frame> = timeline.frames(Duration::from_secs(700)).collect();
+    assert_eq!(frames.len(), 600);
+    for (second, (frame, expected)) in (1..).zip(frames.iter().zip(&expected[1..])) {
+        let row = frame.containers.iter().find(|row| row.rates.usage_cores.is_some());
+        let wanted = expected.and_then(|(rate, cores)| Some((rate?, cores)));
+        assert_eq!(row.is_some(), wanted.is_some(), "{second}: {row:?}");
+        if let Some((row, (rate, cores))) = row.zip(wanted) {
+            assert!(is_about(row.rates.usage_cores, rate), "{second}: {row:?}");
+            assert!(is_about(row.limit_cores, cores), "{second}: {row:?}");
+        }
+    }
+}
+
 /// The node in a second: its values, and from the tenth on bursts instead of a continuous trace,
 /// and a pod that yields.
 fn node_in(start: Instant, second: u64) -> NodeSnapshot {
