@@ -63,8 +63,8 @@ pub(crate) struct Visit {
     parent: Option<CgroupId>,
 }
 
-/// What lets a tick pass a cgroup by. It is kept apart from the cgroup, which is then not touched: a
-/// thousand cgroups do not fit into the CPU's cache.
+/// Conditions under which a tick skips a cgroup. They are stored apart from the cgroup, so that a
+/// skipped one is not read from memory: a thousand cgroups do not fit into the CPU's cache.
 #[derive(Debug, Clone, Copy, Default)]
 struct Rest {
     /// Its name is final, and all its files have been found.
@@ -347,7 +347,7 @@ impl SampledTree {
         &mut self.rest[id.slot()]
     }
 
-    /// Makes the next tick look at a cgroup, and the next snapshot show it anew.
+    /// Makes the next tick visit a cgroup, and the next snapshot rewrite its row.
     pub(crate) fn disturb(&mut self, id: CgroupId) {
         *self.rest_of(id) = Rest::default();
         self.changed = true;

@@ -288,7 +288,7 @@ impl PodSecond {
     /// Begins the second of the pod of this container; nothing has happened in it. The lists keep their
     /// memory.
     fn begin(&mut self, container: &Container, best_effort: bool, is_restricted: bool) {
-        // All fields are named, so that none is forgotten.
+        // All fields are named: a new one does not compile until it is reset here, too.
         let Self {
             pod,
             workload,

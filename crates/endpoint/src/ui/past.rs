@@ -154,7 +154,7 @@ impl Views {
         Ok(Times { after_ms: until_ms.saturating_sub(span_ms), until_ms })
     }
 
-    /// Where the frames of a window and of the time before it since `after_ms` are. The window alone
+    /// Locates the frames of a window and of the time before it since `after_ms`. The window alone
     /// decides whether the recording is needed.
     fn parts(&self, times: Times, after_ms: u64, is_local: bool) -> Result<Parts<'_>, NoWindow> {
         let all = Times { after_ms, ..times };
@@ -214,7 +214,7 @@ impl Views {
     }
 }
 
-/// Where the frames of a window are.
+/// Sources of the frames of a window.
 struct Parts<'a> {
     /// The recording, and the time before the oldest frame in memory.
     recorded: Option<(&'a Path, Times)>,

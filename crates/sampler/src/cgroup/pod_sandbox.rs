@@ -19,7 +19,7 @@ pub(crate) fn is_busy(used_ns: u64, time: Duration) -> bool {
     time >= Duration::from_secs(1) && u128::from(used_ns) * 100 >= time.as_nanos()
 }
 
-/// What a pod's cgroup has used beyond the cgroups below it, and has not been counted yet.
+/// CPU time of a pod's cgroup beyond that of the cgroups below it, not counted yet.
 #[derive(Debug, Default)]
 pub(crate) struct PodSandbox {
     pub(crate) series: Option<SeriesId>,
@@ -44,7 +44,7 @@ impl Uncounted {
         }
     }
 
-    /// What is above zero; a rest below zero stays.
+    /// Takes the part above zero; a remainder below zero stays.
     fn take(&mut self) -> Value<u64> {
         let Some(uncounted) = &mut self.0 else { return Value::NotRead };
         let counted = (*uncounted).max(0);

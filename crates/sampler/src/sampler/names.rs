@@ -186,7 +186,7 @@ impl Sampler {
         let changed = index.generation() != self.names.index.generation();
         self.names.index = index;
         let may_answer = self.names.source.may_answer();
-        let may_answer_anew =
+        let may_answer_changed =
             may_answer != std::mem::replace(&mut self.names.may_answer, may_answer);
         let (containers, timing) = (&mut self.ledger.containers, &self.schedule.timing);
         containers.drop_renamed(now);
@@ -195,7 +195,7 @@ impl Sampler {
         self.names.lookups = Lookups::default();
         for at in 0..self.tree.sort_by_depth() {
             let id = self.tree.at_depth(at).id;
-            if !changed && !may_answer_anew && self.tree.is_settled(id) {
+            if !changed && !may_answer_changed && self.tree.is_settled(id) {
                 continue;
             }
             let cgroup = &self.tree.cgroups[id];

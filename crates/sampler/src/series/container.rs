@@ -139,7 +139,7 @@ impl Row for ContainerRow {
         (&identity.namespace, &identity.pod, &identity.container)
     }
 
-    /// What is joined to the row stays.
+    /// Keeps the waits and the garbage collection, which are joined to the published row.
     fn copy_from(&mut self, other: &Self) {
         let mut numa_memory = std::mem::take(&mut self.numa_memory);
         numa_memory.clone_from(&other.numa_memory);
